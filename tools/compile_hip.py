@@ -16,17 +16,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.emulate_hip import cut_for_a_card, every, layer_of
-from tools.hip_compilers import Compile, by_clang, by_hiprtc, clang_name, hiprtc_name
+from tools.hip_compilers import Compile, chosen
+from tools.kernel import DTYPES
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall
 from yolo_rocm.conv.names import PASSES
@@ -36,7 +34,6 @@ from yolo_rocm.engines.activations import IDENTITY, SILU
 from yolo_rocm.engines.names import Pass
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1201", "gfx90a", "gfx942")
-DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 COLUMNS: Final = (
     "target", "compiler", "algorithm", "kernel", "pass", "activation", "dtype", "layout", "registers", "vgpr_spills",
     "sgpr_spills", "private_bytes", "waves", "lds_bytes", "forbidden", "date",
@@ -80,11 +77,7 @@ def main() -> None:
     parser.add_argument("--hiprtc", metavar="LIBRARY", help="compile by the hiprtc in this library, not by clang")
     parser.add_argument("--no-header", action="store_true")
     options = parser.parse_args()
-    if options.hiprtc:
-        compile_: Compile = partial(by_hiprtc, options.hiprtc)
-        compiler = hiprtc_name(options.hiprtc)
-    else:
-        compile_, compiler = by_clang, clang_name()
+    compile_, compiler = chosen(options.hiprtc)
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if not options.no_header:
         writer.writeheader()

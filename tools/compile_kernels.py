@@ -19,12 +19,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
 from datetime import date
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -39,55 +38,17 @@ from yolo_rocm.norm.triton import calls as norm_calls
 _forking = threading.Lock()  # a child that has another one's end of a pipe keeps it open
 
 
-@dataclass(frozen=True)
-class Built:
-    """What a compiled kernel needs, and what it did where it was run; `error` where it could not be compiled or run.
-
-    Attributes:
-        target: Such as `gfx1100`.
-        kernel: Its name.
-        tile: Sizes.
-        dtype: Data type of the tensors.
-        layout: Their layout.
-        registers: Vector registers of a lane.
-        spills: Vector registers that did not fit, and go through memory.
-        scalar_spills: Scalar registers that did not fit, and go through lanes of vector registers.
-        occupancy: Waves that fit on a SIMD unit.
-        lds_bytes: Shared memory.
-        multiplies_by: The instructions that multiply.
-        also_legal_on: The target whose cards may run this code too.
-        error: Why there is nothing else.
-        relative_error: Against fp64 in emulation (`tools/emulate_kernels.py`): the error nearest to its bound.
-        allowed_error: What it may be at most.
-        instructions: Executed by the workgroups that were run of a usual layer, counted per wave.
-        fma_share: Of them, multiply-adds among those of the vector unit.
-        lds_per_fma: Of them, LDS instructions for each multiply-add.
-        computed_us: Shortest time of the layer, computed and not measured (`tools/kernel_bounds.py`).
-        computed_limit: What sets it: `vector`, `matrix`, `lds` or `memory`.
-        computed_for: The card.
-    """
-
-    target: str
-    kernel: str
-    tile: str
-    dtype: str
-    layout: str
-    registers: int = 0
-    spills: int = 0
-    scalar_spills: int = 0
-    occupancy: int = 0
-    lds_bytes: int = 0
-    multiplies_by: str = ""
-    also_legal_on: str = ""
-    error: str = ""
-    relative_error: float | None = None
-    allowed_error: float | None = None
-    instructions: int | None = None
-    fma_share: float | None = None
-    lds_per_fma: float | None = None
-    computed_us: float | None = None
-    computed_limit: str = ""
-    computed_for: str = ""
+# What is found out about a kernel, and `error` where it could not be compiled or run: vector registers of a lane,
+# vector registers that went through memory and scalar ones that went through lanes, waves that fit on a SIMD unit,
+# shared memory, the instructions that multiply, the target whose cards may run this code too. Of a run in emulation
+# (`tools/emulate_kernels.py`): the error nearest to its bound, the bound, instructions by the workgroups that were run
+# of a usual layer, per wave, the share of multiply-adds among those of the vector unit, LDS instructions for each.
+COLUMNS: Final = (
+    "target", "kernel", "tile", "dtype", "layout", "registers", "spills", "scalar_spills", "occupancy", "lds_bytes",
+    "multiplies_by", "also_legal_on", "error", "relative_error", "allowed_error", "instructions", "fma_share",
+    "lds_per_fma",
+)  # fmt: skip
+Row = dict[str, Any]
 
 
 def curated(
@@ -111,20 +72,21 @@ def curated(
 Answer = Callable[[Kernel, str], dict[str, Any]]
 
 
-def build(kernels: Sequence[tuple[Kernel, str]], answer: Answer | None = None) -> list[Built]:
+def build(kernels: Sequence[tuple[Kernel, str]], answer: Answer | None = None) -> list[Row]:
     """Compile kernels for their targets and return what each needs; in a child process, a new one after an abort.
 
     Args:
         kernels: Kernels and targets.
-        answer: What the child finds out about each: fields of `Built`. By default it compiles.
+        answer: What the child finds out about each: columns. By default it compiles.
     """
-    built: list[Built] = []
+    built: list[Row] = []
     while len(built) < len(kernels):
         answers, exit_code = _answers_of_a_child(kernels[len(built) :], answer or compiled)
         if not answers:
             answers = [{"error": f"the process died with exit code {exit_code}"}]
         for (kernel, target), found in zip(kernels[len(built) :], answers, strict=False):
-            built.append(Built(target, kernel.name, kernel.tile, kernel.dtype, kernel.layout, **found))
+            named = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
+            built.append({**dict.fromkeys(COLUMNS, ""), **dict(zip(COLUMNS, named, strict=False)), **found})
     return built
 
 
@@ -156,13 +118,13 @@ def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]], 
 
 
 def compiled(kernel: Kernel, target: str) -> dict[str, Any]:
-    """Compile a kernel in this process and return what it needs, as fields of `Built`."""
+    """Compile a kernel in this process and return what it needs, as columns."""
     return needs(*assembly(kernel, target), target)
 
 
 def build_all(
     kernels: Sequence[tuple[Kernel, str]], workers: int | None = None, answer: Answer | None = None
-) -> list[Built]:
+) -> list[Row]:
     """Compile many, a few at once; see `build`."""
     _load_compiler()
     # Copying this process with the compiler in it takes a quarter of what a kernel does: each child compiles many.
@@ -197,19 +159,19 @@ def main(description: str | None = __doc__, answer: Answer | None = None) -> int
     parser.add_argument("--inference", action="store_true", help="kernels with an activation in their epilogue")
     parser.add_argument("--workers", type=int, help="compilations at once; as many as processors by default")
     given = parser.parse_args()
-    wanted = [
+    kernels = [
         (kernel, target)
         for target in given.targets
         for dtype in given.dtypes
         for layout in given.layouts
         for kernel in (curated_inference if given.inference else curated)(target, dtype, layout == "nhwc")
     ]
-    rows = build_all(wanted, given.workers, answer)
+    rows = build_all(kernels, given.workers, answer)
     made_by = {"triton": version("triton"), "date": date.today().isoformat()}
-    writer = csv.DictWriter(sys.stdout, [*(field.name for field in fields(Built)), *made_by], lineterminator="\n")
+    writer = csv.DictWriter(sys.stdout, [*COLUMNS, *made_by], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**asdict(row), **made_by} for row in rows)
-    return int(any(row.error or row.spills for row in rows))
+    writer.writerows({**row, **made_by} for row in rows)
+    return int(any(row["error"] or row["spills"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from yolo_rocm.conv.launched import Strides
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton.calls import Dot, strides
-from yolo_rocm.conv.triton.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
+from yolo_rocm.conv.triton.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, Tiles, block, inference_tile, tiles
 from yolo_rocm.engines.activations import SILU
 from yolo_rocm.engines.triton.available import FMA, amd_family
 from yolo_rocm.engines.triton.call import Call
@@ -51,6 +51,25 @@ USUAL: Final = Layers(
 )
 
 
+class _Setting(NamedTuple):
+    """What is the same for every kernel of a target, data type and layout."""
+
+    family: str
+    kind: torch.dtype
+    half: bool
+    tiles: Tiles
+    dot: Dot
+    layout: str
+
+    @classmethod
+    def of(cls, target: str, dtype: str, channels_last: bool) -> _Setting:
+        family, half = amd_family(target), dtype != "fp32"
+        if family is None:
+            raise ValueError(f"no family of tiles for {target}")
+        dot = Dot(upcast=family == FMA)
+        return cls(family, DTYPES[dtype], half, tiles(family, half), dot, "nhwc" if channels_last else "nchw")
+
+
 def curated_convolutions(
     target: str, dtype: str, channels_last: bool, layers: Layers = USUAL, processors: int = 32, bias: bool = False
 ) -> Iterator[Kernel]:
@@ -64,19 +83,8 @@ def curated_convolutions(
         processors: Multiprocessors over which a sum over pixels is split.
         bias: Whether forward passes add one.
     """
-    family = amd_family(target)
-    if family is None:
-        raise ValueError(f"no family of tiles for {target}")
-    kind, half = DTYPES[dtype], dtype != "fp32"
-    known, dot = tiles(family, half), Dot(upcast=family == FMA)
-    layout = "nhwc" if channels_last else "nchw"
+    family, kind, half, known, dot, layout = _Setting.of(target, dtype, channels_last)
     plain, strided, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
-
-    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
-        shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
-        x, y, _ = (strides(shape, channels_last) for shape in shapes)
-        o, c, _, width = problem.weight_shape
-        return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
 
     def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
         added = bias and "grad_input" not in name
@@ -86,13 +94,13 @@ def curated_convolutions(
         call, splits = described
         return Kernel(name, str(tile), dtype, layout, call, (kind, kind, torch.float32), problem, splits=splits)
 
-    x, y, out_channels_last, packed = by(plain)
+    x, y, out_channels_last, packed = _by(plain)
     for size in SIZES:
         tile = known.gather[size]
         weight = packed if half else out_channels_last
         call = calls.gather_gemm(plain, x, weight, y, bias, tile, dot, back=False)
         yield kernel("forward", tile, plain, call, weight)
-        sx, sy, _, sw = by(strided)
+        sx, sy, _, sw = _by(strided)
         back = calls.gather_gemm(strided, sy, sw, sx, False, tile, dot, back=True)
         yield kernel("grad_input", tile, strided, back, sw)
         tile = known.weight[size]
@@ -101,11 +109,11 @@ def curated_convolutions(
         tile = known.rows[size]
         described = calls.grad_weight(plain, y, x, tile, dot, processors, rows=True)
         yield partial("grad_weight_rows", tile, plain, described)
-    ix, iy, _, iw = by(image)
+    ix, iy, _, iw = _by(image)
     yield kernel("forward_flat", known.flat, image, calls.forward_flat(image, ix, iw, iy, bias, known.flat, dot), iw)
     for side in _DEPTHWISE:
         deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
-        dx, dy, _, dw = by(deeper)
+        dx, dy, _, dw = _by(deeper)
         each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
         yield kernel(named, each, deeper, calls.depthwise(deeper, dx, dw, dy, bias, each, back=False), dw)
         back = calls.depthwise(deeper, dy, dw, dx, False, each, back=True)
@@ -137,12 +145,7 @@ def curated_inference(
         bias: Whether one is added.
         activation: What is computed of the result.
     """
-    family = amd_family(target)
-    if family is None:
-        raise ValueError(f"no family of tiles for {target}")
-    kind, half = DTYPES[dtype], dtype != "fp32"
-    known, dot = tiles(family, half), Dot(upcast=family == FMA)
-    layout = "nhwc" if channels_last else "nchw"
+    family, kind, half, known, dot, layout = _Setting.of(target, dtype, channels_last)
     problems = (_problem(layer, kind, channels_last) for layer in layers)
     plain, _, image, deep = (replace(each, activation=activation) for each in problems)
 
@@ -150,23 +153,26 @@ def curated_inference(
         named = f"{name} {activation}"
         return Kernel(named, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, 0, bias, activation)
 
-    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides]:
-        x, y = (strides(shape, channels_last) for shape in (problem.input_shape, problem.output_shape))
-        o, c, _, width = problem.weight_shape
-        return x, y, strides(problem.weight_shape, True) if half else (1, o, width * c * o, c * o)
-
-    x, y, weight = by(plain)
+    x, y, *either = _by(plain)
+    weight = either[half]
     own = (tile for size in INFERENCE_SIZES if (tile := inference_tile(family, half, size)) is not None)
     for tile in (*known.gather.values(), *own):
         call = calls.gather_gemm(plain, x, weight, y, bias, tile, dot, back=False)
         yield kernel("forward", tile, plain, call, weight)
-    ix, iy, iw = by(image)
+    ix, iy, *either = _by(image)
+    iw = either[half]
     flat = inference_tile(family, half, FLAT) or known.flat
     yield kernel("forward_flat", flat, image, calls.forward_flat(image, ix, iw, iy, bias, flat, dot), iw)
-    dx, dy = (strides(shape, channels_last) for shape in (deep.input_shape, deep.output_shape))
-    dw = strides(deep.weight_shape, True)
+    dx, dy, _, dw = _by(deep)
     each = block(family, channels_last, half)
     yield kernel("depthwise 3x3", each, deep, calls.depthwise(deep, dx, dw, dy, bias, each, back=False), dw)
+
+
+def _by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
+    """Return the strides of input, output, and weight: with output channels last, and packed by input channels."""
+    x, y = (strides(shape, problem.channels_last) for shape in (problem.input_shape, problem.output_shape))
+    o, c, _, width = problem.weight_shape
+    return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
 
 
 def _problem(layer: Layer, dtype: torch.dtype, channels_last: bool) -> ConvProblem:

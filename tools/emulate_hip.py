@@ -4,10 +4,9 @@
     python tools/emulate_hip.py --hiprtc /path/to/libamdhip64.so.5 --no-header gfx1010 >> docs/executed_hip.csv
 
 For each algorithm, layout and pass in fp32 a row: registers and waves, the relative error against fp64 with what is
-allowed, the share of multiply-adds among vector instructions, and the shortest time of the kernel on a card of the
-target, computed from what it executed and from published rates (`tools/kernel_bounds.py`), not measured. Of small
-layers with odd sizes, for edges and masks, every workgroup runs. Of a layer of 64 channels (8 x 80 x 80, 3 x 3), cut
-for the 36 compute units of an RX 5600 XT, the first does, for shares and times: in grad-weight that of the first split.
+allowed, and the share of multiply-adds among vector instructions. Of small layers with odd sizes, for edges and masks,
+every workgroup runs. Of a layer of 64 channels (8 x 80 x 80, 3 x 3), cut for the 36 compute units of an RX 5600 XT, the
+first does, for shares: in grad-weight that of the first split.
 """
 
 from __future__ import annotations
@@ -21,22 +20,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
-import numpy as np
 import torch
 from torch.nn.grad import conv2d_weight
 
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.emulator import Memory, Program, launch
+from tools import hip_compilers
+from tools.emulator import Program
 from tools.exactness import allowed_error, in_doubles, native_passes
-from tools.hip_compilers import Compiled, Defines, by_clang, by_hiprtc, clang_name, hiprtc_name
-from tools.kernel_bounds import CARDS, bound
+from tools.hip_compilers import Compiled, Defines, chosen
+from tools.kernel import Group
+from tools.running import Task, run, share_of_multiply_adds
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.hip import base, depthwise, gemm
 from yolo_rocm.conv.hip.base import HipAlgorithm
@@ -51,9 +51,8 @@ from yolo_rocm.engines.names import Pass
 PROCESSORS: Final = 36  # of an RX 5600 XT: how many splits grad-weight has
 COLUMNS: Final = (
     "target", "compiler", "algorithm", "pass", "layout", "registers", "waves", "relative_error", "allowed_error",
-    "fma_share", "computed_us", "computed_limit", "computed_for", "date",
+    "fma_share", "date",
 )  # fmt: skip
-_MULTIPLY_ADDS: Final = ("v_fma", "v_fmac", "v_pk_fma", "v_mad_mix")
 Compile = Callable[[str, Defines], Compiled]  # for one target
 
 
@@ -98,41 +97,36 @@ class Ran(NamedTuple):
         call: The launch of its kernel.
         error: Against fp64, relative; infinite where elements were not written.
         counts: Instructions of the kernel.
-        groups: Workgroups of it that were run.
     """
 
     call: HipCall
     error: float
     counts: Counter[str]
-    groups: int
 
 
 def execute(
     call: HipCall,
     compile_: Compile,
     inputs: Sequence[torch.Tensor],
-    shape: Sequence[int],
-    groups: Sequence[tuple[int, int, int]] | None = None,
+    output: torch.Tensor,
+    groups: Sequence[Group] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, Counter[str]]:
-    """Run a kernel; return the memory of its result, flat, which of its elements were written, and instructions.
+    """Run a kernel; return its result, which of its elements were written, and instructions.
 
     Args:
         call: The launch.
         compile_: Compiles it.
         inputs: Its tensors but the last, dense in memory; they may not be written.
-        shape: Of the last, which it writes, in fp32.
+        output: Shape and strides of the last.
         groups: The workgroups to run; all by default.
 
     Raises:
         EmulationError: The kernel did something that it must not do.
     """
     program = Program.parse(compile_(call.source, call.defines).text)
-    memory = Memory()
-    given = [memory.add(f"input {n}", _raw(tensor), constant=True) for n, tensor in enumerate(inputs)]
-    result = memory.add("result", int(np.prod(shape)) * 4)
-    counts = launch(program, memory, [*given, result, *call.numbers], call.grid, call.threads, 0, groups)
-    values = torch.from_numpy(memory.contents(result, np.int32)).view(torch.float32)
-    return values, torch.from_numpy(memory.written(result, np.int32)), counts
+    task = Task([*inputs, output], (len(inputs),), lambda got, known: [])
+    (values,), (known,), counts = run(program, task, call.numbers, call.grid, call.threads, 0, groups)
+    return values, known, counts
 
 
 @lru_cache(maxsize=2)
@@ -152,24 +146,25 @@ def run_pass(algorithm: HipAlgorithm, problem: ConvProblem, which: Pass, compile
     steps = algorithm.gather_steps(problem, back, src, w, out)
     weight = operands.weight
     if steps.other is not None:
-        weight = execute(steps.other, compile_, (weight,), (steps.between,))[0]
+        weight = execute(steps.other, compile_, (weight,), torch.empty(steps.between))[0]
     inputs = (operands.grad if back else operands.x, weight, torch.zeros(exact.shape[1]))
-    groups = [(0, y, z) for y in range(steps.kernel.grid[1]) for z in range(steps.kernel.grid[2])] if first else None
-    flat, written, counts = execute(steps.kernel, compile_, inputs, exact.shape, groups)
-    got, known = (torch.as_strided(one, exact.shape, out) for one in (flat, written))
-    return Ran(
-        steps.kernel, _error(got, exact, known, first), counts, len(groups or ()) or math.prod(steps.kernel.grid)
-    )
+    groups = _first_groups(steps.kernel) if first else None
+    got, known, counts = execute(steps.kernel, compile_, inputs, torch.empty_strided(exact.shape, out), groups)
+    return Ran(steps.kernel, _error(got, exact, known, first), counts)
+
+
+def _first_groups(call: HipCall) -> list[Group]:
+    return [(0, y, z) for y in range(call.grid[1]) for z in range(call.grid[2])]
 
 
 def _grad_weight(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compile) -> Ran:
     operands, passes = _exact(problem)
     x, y, w = _strides(problem)
     call, splits = algorithm.weight_steps(problem, y, x)
-    parts, _, counts = execute(call, compile_, (operands.grad, operands.x), (splits, *problem.weight_shape))
-    flat, written, _ = execute(sum_partials(problem, splits, w), compile_, (parts,), problem.weight_shape)
-    got, known = (torch.as_strided(one, problem.weight_shape, w) for one in (flat, written))
-    return Ran(call, _error(got, passes[Pass.GRAD_WEIGHT], known), counts, math.prod(call.grid))
+    parts, _, counts = execute(call, compile_, (operands.grad, operands.x), torch.empty(splits, *problem.weight_shape))
+    output = torch.empty_strided(problem.weight_shape, w)
+    got, known, _ = execute(sum_partials(problem, splits, w), compile_, (parts,), output)
+    return Ran(call, _error(got, passes[Pass.GRAD_WEIGHT], known), counts)
 
 
 def _first_split(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compile) -> Ran:
@@ -180,27 +175,22 @@ def _first_split(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compil
     operands, passes = _exact(problem)
     x, y, _ = _strides(problem)
     call, splits = algorithm.weight_steps(problem, y, x)
-    exact, kept = passes[Pass.GRAD_WEIGHT], slice(None)
-    groups = [(0, y, z) for y in range(call.grid[1]) for z in range(call.grid[2])]
+    exact, kept, groups = passes[Pass.GRAD_WEIGHT], slice(None), _first_groups(call)
     if call.source == "weight_gemm":
         grad = operands.grad.detach().permute(0, 2, 3, 1).flatten(0, 2).clone()
         pixels = call.numbers[1]
         grad[pixels:] = 0
-        size = problem.output_size
-        samples = -(-pixels // math.prod(size))
-        shape = (problem.batch, *size, problem.out_channels)
-        given = grad.view(shape).permute(0, 3, 1, 2)[:samples].double()
+        samples = -(-pixels // math.prod(problem.output_size))
+        given = grad.view(problem.batch, *problem.output_size, -1).permute(0, 3, 1, 2)[:samples].double()
         exact = conv2d_weight(  # type: ignore[no-untyped-call]
             operands.x.detach()[:samples].double(), problem.weight_shape, given, problem.stride, problem.padding,
             groups=problem.groups,
         )  # fmt: skip
         kept, groups = slice(1), [each for each in groups if each[2] == 0]
-    parts, written, counts = execute(
-        call, compile_, (operands.grad, operands.x), (splits, *problem.weight_shape), groups
-    )
-    shape = (splits, problem.weight_shape[0], *problem.kernel, -1)
-    got, known = parts.view(shape)[kept].sum(0), written.view(shape)[kept].all(0)
-    return Ran(call, _error(got, exact.permute(0, 2, 3, 1), known, True), counts, len(groups))
+    output = torch.empty(splits, problem.weight_shape[0], *problem.kernel, problem.weight_shape[1])
+    parts, written, counts = execute(call, compile_, (operands.grad, operands.x), output, groups)
+    error = _error(parts[kept].sum(0), exact.permute(0, 2, 3, 1), written[kept].all(0), True)
+    return Ran(call, error, counts)
 
 
 def _error(got: torch.Tensor, exact: torch.Tensor, known: torch.Tensor, some: bool = False) -> float:
@@ -211,13 +201,6 @@ def _error(got: torch.Tensor, exact: torch.Tensor, known: torch.Tensor, some: bo
 def _strides(problem: ConvProblem) -> tuple[Any, ...]:
     shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
     return tuple(strides(shape, problem.channels_last) for shape in shapes)
-
-
-def share_of_multiply_adds(counts: Counter[str]) -> float:
-    """Return which part of the vector instructions multiplies and adds floats."""
-    vector = {name: number for name, number in counts.items() if name.startswith("v_")}
-    useful = sum(number for name, number in vector.items() if name.startswith(_MULTIPLY_ADDS))
-    return useful / max(1, sum(vector.values()))
 
 
 @contextmanager
@@ -237,14 +220,22 @@ def every() -> list[HipAlgorithm]:
     return [each for each in ALGORITHMS if isinstance(each, HipAlgorithm)]
 
 
-def rows(target: str, compile_: Compile, compiler: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def rows(
+    target: str, compile_: hip_compilers.Compile, compiler: str, only: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Yield what was compiled and run for a target, a row for each algorithm (or those in `only`), layout and pass."""
+
+    def for_target(source: str, defines: Defines) -> Compiled:
+        return compile_(source, defines, target)
+
     with cut_for_a_card():
         for last in (False, True):
             for algorithm in (each for each in every() if not only or each.name in only):
                 for which in PASSES:
                     row = {"target": target, "compiler": compiler, "algorithm": algorithm.name, "pass": which}
-                    yield row | {"layout": "nhwc" if last else "nchw"} | _row(algorithm, last, which, target, compile_)
+                    yield (
+                        row | {"layout": "nhwc" if last else "nchw"} | _row(algorithm, last, which, target, for_target)
+                    )
 
 
 def _row(algorithm: HipAlgorithm, last: bool, which: Pass, target: str, compile_: Compile) -> dict[str, Any]:
@@ -258,25 +249,9 @@ def _row(algorithm: HipAlgorithm, last: bool, which: Pass, target: str, compile_
     errors.append((ran.error, allowed_error(usual, which)))
     error, allowed = max(errors, key=lambda pair: pair[0] / pair[1])
     made = compile_(ran.call.source, ran.call.defines)
-    size = [math.prod(shape) for shape in (usual.input_shape, usual.output_shape, usual.weight_shape)]
-    if which == "grad_weight":
-        size[2] *= ran.call.grid[2]  # partial sums
-    shortest = bound(target, ran.counts, 32, math.prod(ran.call.grid) / ran.groups, 4 * sum(size))
-    return {
-        "registers": made.registers,
-        "waves": made.waves(target, ran.call.threads),
-        "relative_error": f"{error:.2g}",
-        "allowed_error": f"{allowed:.2g}",
-        "fma_share": round(share_of_multiply_adds(ran.counts), 3),
-        "computed_us": f"{shortest.microseconds:.4g}" if shortest else "",
-        "computed_limit": shortest.limit if shortest else "",
-        "computed_for": CARDS[target].name if shortest else "",
-        "date": date.today().isoformat(),
-    }
-
-
-def _raw(tensor: torch.Tensor) -> Any:
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.int32).numpy()
+    share = round(share_of_multiply_adds(ran.counts)[0], 3)
+    figures = (made.registers, made.waves(target, ran.call.threads), f"{error:.2g}", f"{allowed:.2g}", share)
+    return dict(zip(COLUMNS[5:], (*figures, date.today().isoformat()), strict=True))
 
 
 def main() -> None:
@@ -290,10 +265,9 @@ def main() -> None:
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if not options.no_header:
         writer.writeheader()
-    compiler = hiprtc_name(options.hiprtc) if options.hiprtc else clang_name()
-    compile_ = partial(by_hiprtc, options.hiprtc) if options.hiprtc else by_clang
+    compile_, compiler = chosen(options.hiprtc)
     for target in options.targets:
-        for row in rows(target, partial(compile_, target=target), compiler, options.only):
+        for row in rows(target, compile_, compiler, options.only):
             writer.writerow(row)
             sys.stdout.flush()
 

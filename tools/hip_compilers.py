@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,11 +23,8 @@ CLANGS: Final = ("clang-19", "clang-18", "clang-17", "clang-16", "clang")
 FORBIDDEN: Final = re.compile(r"\bv_(?:dot\w+|wmma\w+|mfma\w+)|\bs_(?:gl1_inv|get_waveid)\w*")
 # Vector registers of a SIMD for waves of 32 lanes, in blocks of how many, and the most waves: LLVM, AMDGPUBaseInfo.cpp.
 _REGISTERS: Final = {
-    "gfx1010": (1024, 8, 20),
-    "gfx1030": (1024, 16, 16),
-    "gfx1100": (1536, 24, 16),
-    "gfx1201": (1536, 24, 16),
-}
+    "gfx1010": (1024, 8, 20), "gfx1030": (1024, 16, 16), "gfx1100": (1536, 24, 16), "gfx1201": (1536, 24, 16),
+}  # fmt: skip
 _LDS_BYTES: Final = 64 * 1024  # of a compute unit, which has two SIMDs; a workgroup processor is two of them
 Defines = tuple[tuple[str, "int | str"], ...]
 
@@ -126,6 +123,11 @@ def by_hiprtc(library: str, source: str, defines: Defines, target: str) -> Compi
     return read_needs(as_assembly(code, target))
 
 
+def chosen(library: str | None) -> tuple[Compile, str]:
+    """Return the compiler of a command, and its name: the hiprtc in a library, or clang."""
+    return (partial(by_hiprtc, library), hiprtc_name(library)) if library else (by_clang, clang_name())
+
+
 @cache
 def _rtc(library: str) -> Rtc:
     return Rtc(library, "hip")
@@ -137,11 +139,5 @@ def read_needs(text: str) -> Compiled:
     def said(word: str) -> int:
         return int(next(iter(re.findall(rf"\.{word}:\s+(\d+)", text)), 0))
 
-    return Compiled(
-        text,
-        said("vgpr_count"),
-        said("vgpr_spill_count"),
-        said("sgpr_spill_count"),
-        said("private_segment_fixed_size"),
-        said("group_segment_fixed_size"),
-    )
+    spills, sizes = (said("vgpr_spill_count"), said("sgpr_spill_count")), ("private", "group")
+    return Compiled(text, said("vgpr_count"), *spills, *(said(f"{each}_segment_fixed_size") for each in sizes))

@@ -17,33 +17,19 @@ from typing import Final
 _DESCRIPTOR_BYTES: Final = 64
 # Bits of the descriptor's words, first and how many, by the directives that say the same.
 _RSRC1: Final = {
-    "float_round_mode_32": (12, 2),
-    "float_round_mode_16_64": (14, 2),
-    "float_denorm_mode_32": (16, 2),
-    "float_denorm_mode_16_64": (18, 2),
-    "fp16_overflow": (26, 1),
-    "workgroup_processor_mode": (29, 1),
-}
+    "float_round_mode_32": (12, 2), "float_round_mode_16_64": (14, 2), "float_denorm_mode_32": (16, 2),
+    "float_denorm_mode_16_64": (18, 2), "fp16_overflow": (26, 1), "workgroup_processor_mode": (29, 1),
+}  # fmt: skip
 _RSRC2: Final = {
-    "system_sgpr_private_segment_wavefront_offset": (0, 1),
-    "user_sgpr_count": (1, 5),
-    "system_sgpr_workgroup_id_x": (7, 1),
-    "system_sgpr_workgroup_id_y": (8, 1),
-    "system_sgpr_workgroup_id_z": (9, 1),
-    "system_sgpr_workgroup_info": (10, 1),
-    "system_vgpr_workitem_id": (11, 2),
-}
+    "system_sgpr_private_segment_wavefront_offset": (0, 1), "user_sgpr_count": (1, 5),
+    "system_sgpr_workgroup_id_x": (7, 1), "system_sgpr_workgroup_id_y": (8, 1), "system_sgpr_workgroup_id_z": (9, 1),
+    "system_sgpr_workgroup_info": (10, 1), "system_vgpr_workitem_id": (11, 2),
+}  # fmt: skip
 _PROPERTIES: Final = {
-    "user_sgpr_private_segment_buffer": (0, 1),
-    "user_sgpr_dispatch_ptr": (1, 1),
-    "user_sgpr_queue_ptr": (2, 1),
-    "user_sgpr_kernarg_segment_ptr": (3, 1),
-    "user_sgpr_dispatch_id": (4, 1),
-    "user_sgpr_flat_scratch_init": (5, 1),
-    "user_sgpr_private_segment_size": (6, 1),
-    "wavefront_size32": (10, 1),
-    "uses_dynamic_stack": (11, 1),
-}
+    "user_sgpr_private_segment_buffer": (0, 1), "user_sgpr_dispatch_ptr": (1, 1), "user_sgpr_queue_ptr": (2, 1),
+    "user_sgpr_kernarg_segment_ptr": (3, 1), "user_sgpr_dispatch_id": (4, 1), "user_sgpr_flat_scratch_init": (5, 1),
+    "user_sgpr_private_segment_size": (6, 1), "wavefront_size32": (10, 1), "uses_dynamic_stack": (11, 1),
+}  # fmt: skip
 
 
 def as_assembly(code: bytes, target: str) -> str:
@@ -87,11 +73,7 @@ def as_assembly(code: bytes, target: str) -> str:
 def _directives(descriptor: bytes) -> dict[str, int]:
     lds, private, arguments = struct.unpack_from("<3I", descriptor)
     rsrc1, rsrc2, properties = struct.unpack_from("<2IH", descriptor, 48)
-    found = {
-        "group_segment_fixed_size": lds,
-        "private_segment_fixed_size": private,
-        "kernarg_size": arguments,
-    }
+    found = {"group_segment_fixed_size": lds, "private_segment_fixed_size": private, "kernarg_size": arguments}
     for word, fields in ((rsrc1, _RSRC1), (rsrc2, _RSRC2), (properties, _PROPERTIES)):
         found |= {name: word >> first & (1 << bits) - 1 for name, (first, bits) in fields.items()}
     return found

@@ -82,7 +82,7 @@ def specialised(function: Any, kernel: Kernel, target: str) -> tuple[dict[str, s
 
 
 def needs(text: str, shared: int, target: str) -> dict[str, Any]:
-    """Return what the assembly says, as fields of `Built` in `tools/compile_kernels.py`."""
+    """Return what the assembly says, as columns of `tools/compile_kernels.py`."""
     return {
         "registers": _number(r"\.vgpr_count:\s+(\d+)", text),
         "spills": _number(r"\.vgpr_spill_count:\s+(\d+)", text),

@@ -4,55 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import torch
 
-from tools.exactness import in_doubles, native_passes
+from tools.exactness import allowed_error, in_doubles, native_passes
 from tools.kernel import Group, Kernel
+from tools.running import Outcome, Task
 from yolo_rocm.conv.launched import Strides
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.activations import IDENTITY, activate_in_place
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.names import Pass
 
 # Roundings to fp32 that one element may have lost, in units of the sum of its terms' magnitudes.
 _FEW_ROUNDINGS: Final = 4
-
-
-@dataclass(frozen=True)
-class Task:
-    """Inputs and results of a kernel.
-
-    Attributes:
-        inputs: Tensors in the kernel's order.
-        shape: Of the output.
-        strides: Of the output, elements.
-        dtype: Of the output.
-        exact: The output in fp64.
-        magnitude: The sum of the absolute values of each element's terms.
-        terms: How many terms an element has.
-    """
-
-    inputs: dict[str, torch.Tensor]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    exact: torch.Tensor
-    magnitude: torch.Tensor
-    terms: int
-
-    def wrong(self, got: torch.Tensor, known: torch.Tensor) -> int:
-        """Count the elements that are further off than sums in fp32 and one rounding of the result allow."""
-        rounding = 0.0 if self.dtype == torch.float32 else torch.finfo(self.dtype).eps / 2
-        roundings = max(_FEW_ROUNDINGS, math.sqrt(self.terms)) * torch.finfo(torch.float32).eps
-        allowed = rounding * self.exact.abs() + roundings * self.magnitude
-        if self.terms == 1:
-            allowed = torch.zeros_like(allowed)
-        off = (got.double() - self.exact).abs() > allowed
-        return int(((off | got.isnan()) & known).sum())
 
 
 def task(kernel: Kernel) -> Task:
@@ -62,35 +32,68 @@ def task(kernel: Kernel) -> Task:
     if kernel.name == "transpose":
         source = operands.x.contiguous()
         shape, exact = problem.input_shape, source.double()
-        return Task({"x": source}, shape, strides(shape, True), problem.dtype, exact, exact.abs(), 1)
+        return _writing(kernel, [source], strides(shape, True), exact, exact.abs(), 1)
     if kernel.name == "sum_partials":
         partials = _random_partials(kernel)
         exact, magnitude = (_summed(each.double(), problem) for each in (partials, partials.abs()))
-        inputs, shape = {"partials": partials}, problem.weight_shape
-        return Task(inputs, shape, kernel.weight, problem.dtype, exact, magnitude, kernel.splits)
+        return _writing(kernel, [partials], kernel.weight, exact, magnitude, kernel.splits)
     if kernel.splits:
         exact, magnitude = (_partials(kernel, problem, each) for each in _both(operands))
-        shape, by, terms = tuple(exact.shape), exact.stride(), kernel.call.numbers[1]
-        inputs = {"x": operands.x, "grad": operands.grad}
-        return Task(inputs, shape, by, torch.float32, exact, magnitude, terms)
-    which = "grad_input" if "grad_input" in kernel.name else "forward"
-    exact, magnitude = (passes[which] for passes in _passes(problem))
+        inputs, terms = [operands.x, operands.grad], kernel.call.numbers[1]
+        return _writing(kernel, inputs, exact.stride(), exact, magnitude, terms)
+    back = "grad_input" in kernel.name
+    exact, magnitude = (passes["grad_input" if back else "forward"] for passes in _passes(problem))
     weight = _with_strides(operands.weight, kernel.weight)
-    inputs = {"grad" if which == "grad_input" else "x": operands.grad if which == "grad_input" else operands.x}
-    inputs["weight"] = weight
-    if len(kernel.types) == 4:
-        inputs["bias"] = weight  # in its place where none is added
+    inputs = [operands.grad if back else operands.x, weight]
     if kernel.bias:
-        inputs["bias"] = _bias(problem)
-        added = inputs["bias"].double()[:, None, None]
+        inputs.append(_bias(problem))
+        added = inputs[-1].double()[:, None, None]
         exact, magnitude = exact + added, magnitude + added.abs()
+    elif len(kernel.types) == 4:
+        inputs.append(weight)  # in the place of a bias where none is added
     if kernel.activation != IDENTITY:  # whose slope is at most 1.1, and which rounds a few times more
         exact = activate_in_place(exact.clone(), kernel.activation)
         magnitude = 1.1 * magnitude + exact.abs()
-    shape = problem.input_shape if which == "grad_input" else problem.output_shape
-    terms = math.prod(problem.weight_shape[0 if which == "grad_input" and problem.groups == 1 else 1 :])
+    shape = problem.input_shape if back else problem.output_shape
+    terms = math.prod(problem.weight_shape[0 if back and problem.groups == 1 else 1 :])
     by = strides(shape, problem.channels_last)
-    return Task(inputs, shape, by, problem.dtype, exact, magnitude, max(terms, 2))
+    return _writing(kernel, inputs, by, exact, magnitude, max(terms, 2))
+
+
+def _writing(
+    kernel: Kernel,
+    inputs: list[torch.Tensor],
+    by: tuple[int, ...],
+    exact: torch.Tensor,
+    magnitude: torch.Tensor,
+    terms: int,
+) -> Task:
+    """Return the task of a kernel that writes one tensor, its last.
+
+    Args:
+        kernel: The kernel.
+        inputs: Tensors in its order.
+        by: Strides of the output.
+        exact: The output in fp64.
+        magnitude: The sum of the absolute values of each element's terms.
+        terms: How many terms an element has; of one, the result is exact.
+    """
+    dtype = kernel.types[-1]
+    rounding = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+    roundings = max(_FEW_ROUNDINGS, math.sqrt(terms)) * torch.finfo(torch.float32).eps
+    most = (rounding * exact.abs() + roundings * magnitude) * (terms > 1)
+    back = Pass.GRAD_INPUT if "grad_input" in kernel.name else Pass.FORWARD
+    which = Pass.GRAD_WEIGHT if kernel.splits else back
+    # The bound of the GPU tests for fp32, in which every kernel adds, and one rounding to what it writes.
+    allowed = 0.0 if terms == 1 else allowed_error(replace(kernel.problem, dtype=torch.float32), which) + rounding
+
+    def compare(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+        (result,), (flags,) = got, known
+        off = ((result.double() - exact).abs() > most) | result.isnan()
+        return [Outcome(relative_error(result[flags], exact[flags]), allowed, int((off & flags).sum()))]
+
+    output = torch.empty_strided(exact.shape, by, dtype=dtype)
+    return Task([*inputs, output], (len(inputs),), compare)
 
 
 def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:
@@ -128,11 +131,9 @@ def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:
             total += part(x, constants["BLOCK_C"], o) * height * width
         elif kernel.call.kernel == "sum_partials":
             total += part(x, constants["BLOCK_E"], o * c * height * width)
-        elif kernel.call.kernel == "transpose":
+        else:  # transpose
             shape = problem.input_shape
             total += part(x, constants["BLOCK_C"], shape[1]) * part(y, constants["BLOCK_P"], math.prod(shape[2:]))
-        else:
-            raise ValueError(f"no rule for what {kernel.call.kernel} writes")
     return total
 
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import torch
 
-from tools.compared import Compared, WritingTask
 from tools.kernel import DTYPES, Group, Kernel
+from tools.running import Outcome, Task, compared
 from yolo_rocm.losses.kernels import calls
 
 PREFIX: Final = "loss "
@@ -47,11 +47,6 @@ class LossProblem:
 USUAL: Final = LossProblem(((8, 8), (4, 4), (2, 2)), 2, 3, 5, 16)
 # More anchors than one program has, sizes that are multiples of nothing.
 ODD: Final = LossProblem(((34, 30), (9, 7)), 2, 4, 33, 12)
-
-
-def is_loss(kernel: Kernel) -> bool:
-    """Return whether a kernel is one of these."""
-    return kernel.name.startswith(PREFIX)
 
 
 def curated_losses(dtype: str, problem: LossProblem = USUAL) -> Iterator[Kernel]:
@@ -139,28 +134,9 @@ def _given(problem: LossProblem) -> _Given:
     )  # fmt: skip
 
 
-def task(kernel: Kernel) -> WritingTask:
+def task(kernel: Kernel) -> Task:
     """Return what a kernel is given."""
-    problem: LossProblem = kernel.problem
-    g, name = _given(problem), kernel.call.kernel
-    if name == "candidates":
-        flags = torch.empty(problem.images, problem.targets, problem.anchors, dtype=torch.uint8)
-        found = [flags.float(), flags.float(), flags]
-        return WritingTask([*g[:6], *found], (6, 7, 8), (), lambda got, known: _compare_candidates(problem, got, known))
-    if name == "box_losses":
-        partial = torch.empty(2, kernel.call.grid[0])
-        tensors = [*g[6:12], torch.empty_like(g.weights, dtype=torch.float32), partial]
-        return WritingTask(tensors, (6, 7), (), lambda got, known: _compare_losses(kernel, got, known))
-    if name == "box_gradients":
-        tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.dist, g.boxes]
-        return WritingTask(tensors, (7, 8), (), lambda got, known: _compare_gradients(problem, got, known))
-    if name == "logit_losses":
-        found = [g.logits, g.scores.to(problem.dtype), g.logits.float()]
-        return WritingTask(found, (2,), (), lambda got, known: _compare_logit_losses(problem, got, known))
-    if name == "logit_gradients":
-        tensors = [torch.tensor(_GRADS[:1]), g.logits, g.scores.to(problem.dtype), g.logits]
-        return WritingTask(tensors, (3,), (), lambda got, known: _compare_logit_gradients(problem, got, known))
-    raise ValueError(f"no task for {name}")
+    return _TASKS[kernel.call.kernel](kernel, _given(kernel.problem))
 
 
 def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:
@@ -226,69 +202,87 @@ def _side_losses(g: _Given, dist: torch.Tensor) -> _Computed:
     return _Computed(loss, size.detach(), by_bin.detach().flatten(2))
 
 
-def _compare_candidates(problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
-    g = _given(problem)
-    targets, places = g.targets.double()[:, :, None], g.places.double()
-    half = (targets[..., 2:] - targets[..., :2]).clamp(min=_SHORTEST) / 2
-    from_centre = (places - (targets[..., :2] + targets[..., 2:]) / 2).abs()
-    within = (half - from_centre > 1e-9).all(3) & (g.real[..., None] != 0)
-    overlap = _complete_iou(targets, g.pixels.double()[:, None])
-    overlaps, size = overlap.value.clamp(min=0) * within, overlap.size * within
-    labels = g.labels.long()[:, None].expand(-1, problem.anchors, -1)
-    roots = g.probabilities.double().gather(2, labels).transpose(1, 2).sqrt()
-    return [
-        _compared(got[0], roots * overlaps**6, roots * (overlaps**6 + 6 * overlaps**5 * size), known[0]),
-        _compared(got[1], overlaps, size, known[1]),
-        _compared(got[2], within.double(), torch.full_like(size, _NOTHING), known[2]),
-    ]
+def _candidates(kernel: Kernel, g: _Given) -> Task:
+    problem: LossProblem = kernel.problem
+
+    def compare(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+        targets, places = g.targets.double()[:, :, None], g.places.double()
+        half = (targets[..., 2:] - targets[..., :2]).clamp(min=_SHORTEST) / 2
+        from_centre = (places - (targets[..., :2] + targets[..., 2:]) / 2).abs()
+        within = (half - from_centre > 1e-9).all(3) & (g.real[..., None] != 0)
+        overlap = _complete_iou(targets, g.pixels.double()[:, None])
+        overlaps, size = overlap.value.clamp(min=0) * within, overlap.size * within
+        labels = g.labels.long()[:, None].expand(-1, problem.anchors, -1)
+        roots = g.probabilities.double().gather(2, labels).transpose(1, 2).sqrt()
+        return [
+            _compared(got[0], roots * overlaps**6, roots * (overlaps**6 + 6 * overlaps**5 * size), known[0]),
+            _compared(got[1], overlaps, size, known[1]),
+            _compared(got[2], within.double(), torch.full_like(size, _NOTHING), known[2]),
+        ]
+
+    flags = torch.empty(problem.images, problem.targets, problem.anchors, dtype=torch.uint8)
+    return Task([*g[:6], flags.float(), flags.float(), flags], (6, 7, 8), compare)
 
 
-def _compare_losses(kernel: Kernel, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
-    g, block = _given(kernel.problem), kernel.call.constants["BLOCK"]
-    overlap, sides = _complete_iou(g.boxes.double(), g.wanted.double()), _side_losses(g, g.dist.double())
+def _box_losses(kernel: Kernel, g: _Given) -> Task:
+    def compare(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+        overlap, sides = _complete_iou(g.boxes.double(), g.wanted.double()), _side_losses(g, g.dist.double())
 
-    def summed(terms: torch.Tensor) -> torch.Tensor:
-        return torch.stack([part.sum() for part in torch.split((terms * g.weights).flatten(), block)])
+        def summed(terms: torch.Tensor) -> torch.Tensor:
+            parts = torch.split((terms * g.weights).flatten(), kernel.call.constants["BLOCK"])
+            return torch.stack([part.sum() for part in parts])
 
-    return [
-        _compared(got[0], g.weights, g.weights, known[0]),
-        _compared(got[1][0], summed(1 - overlap.value), summed(1 + overlap.size), known[1][0]),
-        _compared(got[1][1], summed(sides.value), summed(sides.size), known[1][1]),
-    ]
+        return [
+            _compared(got[0], g.weights, g.weights, known[0]),
+            _compared(got[1][0], summed(1 - overlap.value), summed(1 + overlap.size), known[1][0]),
+            _compared(got[1][1], summed(sides.value), summed(sides.size), known[1][1]),
+        ]
 
-
-def _compare_gradients(problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
-    g = _given(problem)
-    boxes, dist = g.boxes.double().requires_grad_(), g.dist.double().requires_grad_()
-    overlap, sides = _complete_iou(boxes, g.wanted.double()), _side_losses(g, dist)
-    by_iou, by_sides = (by * g.weights.float().double() for by in _GRADS)
-    exact = torch.autograd.grad((by_iou * (1 - overlap.value) + by_sides * sides.value).sum(), (dist, boxes))
-    sizes = sides.of_gradient * by_sides[..., None], overlap.of_gradient * by_iou[..., None]
-    return [_compared(got[i], exact[i], sizes[i], known[i], problem.dtype) for i in range(2)]
+    partial = torch.empty(2, kernel.call.grid[0])
+    return Task([*g[6:12], torch.empty_like(g.weights, dtype=torch.float32), partial], (6, 7), compare)
 
 
-def _compare_logit_losses(problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
-    g = _given(problem)
-    logits, targets = g.logits.double(), g.scores.to(problem.dtype).double()
+def _box_gradients(kernel: Kernel, g: _Given) -> Task:
+    def compare(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+        boxes, dist = g.boxes.double().requires_grad_(), g.dist.double().requires_grad_()
+        overlap, sides = _complete_iou(boxes, g.wanted.double()), _side_losses(g, dist)
+        by_iou, by_sides = (by * g.weights.float().double() for by in _GRADS)
+        exact = torch.autograd.grad((by_iou * (1 - overlap.value) + by_sides * sides.value).sum(), (dist, boxes))
+        sizes = sides.of_gradient * by_sides[..., None], overlap.of_gradient * by_iou[..., None]
+        return [_compared(got[i], exact[i], sizes[i], known[i], kernel.problem.dtype) for i in range(2)]
+
+    tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.dist, g.boxes]
+    return Task(tensors, (7, 8), compare)
+
+
+def _logit_losses(kernel: Kernel, g: _Given) -> Task:
+    logits, targets = g.logits.double(), g.scores.to(g.logits.dtype).double()
     # Not torch's own, which takes a sum of which little is left from a logit.
     exact = (1 - targets) * logits + (-logits).clamp(min=0) + torch.log1p(torch.exp(-logits.abs()))
     # An exponential is as inexact as its exponent, which is a multiple of the logit.
-    return [_compared(got[0], exact, exact * (1 + logits.abs()) + logits.abs() * (targets != 0), known[0])]
+    size = exact * (1 + logits.abs()) + logits.abs() * (targets != 0)
+    tensors = [g.logits, g.scores.to(g.logits.dtype), g.logits.float()]
+    return Task(tensors, (2,), lambda got, known: [_compared(got[0], exact, size, known[0])])
 
 
-def _compare_logit_gradients(
-    problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]
-) -> list[Compared]:
-    g = _given(problem)
-    logits, targets = g.logits.double(), g.scores.to(problem.dtype).double()
+def _logit_gradients(kernel: Kernel, g: _Given) -> Task:
+    dtype = g.logits.dtype
+    logits, targets = g.logits.double(), g.scores.to(dtype).double()
     exact = (logits.sigmoid() - targets) * _GRADS[0]
     size = (logits.sigmoid() * (1 + logits.abs()) + targets) * _GRADS[0]
-    return [_compared(got[0], exact, size, known[0], problem.dtype)]
+    tensors = [torch.tensor(_GRADS[:1]), g.logits, g.scores.to(dtype), g.logits]
+    return Task(tensors, (3,), lambda got, known: [_compared(got[0], exact, size, known[0], dtype)])
+
+
+_TASKS: Final = {
+    "candidates": _candidates, "box_losses": _box_losses, "box_gradients": _box_gradients,
+    "logit_losses": _logit_losses, "logit_gradients": _logit_gradients,
+}  # fmt: skip
 
 
 def _compared(
     got: torch.Tensor, exact: torch.Tensor, size: torch.Tensor, known: torch.Tensor, dtype: torch.dtype = torch.float32
-) -> Compared:
+) -> Outcome:
     limits = torch.finfo(dtype)
     rounding = (0.0, 0.0) if dtype == torch.float32 else (limits.eps / 2, limits.tiny)
-    return Compared(got[known], exact.detach()[known], size[known] * _FEWER, *rounding)
+    return compared(got[known], exact.detach()[known], size[known] * _FEWER, *rounding)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tools.compared import Compared
 from tools.kernel import Kernel
+from tools.running import Outcome, compared
 from yolo_rocm.engines.layout import laid_out
 from yolo_rocm.norm.problem import SILU, NormProblem
 
@@ -135,12 +135,12 @@ def _rounding(problem: NormProblem) -> tuple[float, float]:
     return (0.0, 0.0) if problem.dtype == torch.float32 else (limits.eps / 2, limits.tiny)
 
 
-def vector(got: torch.Tensor, exact: torch.Tensor, size: torch.Tensor, known: torch.Tensor) -> Compared:
+def vector(got: torch.Tensor, exact: torch.Tensor, size: torch.Tensor, known: torch.Tensor) -> Outcome:
     """Compare what was written of a tensor."""
-    return Compared(got[known], exact[known], size[known])
+    return compared(got[known], exact[known], size[known])
 
 
-def compare_partials(kernel: Kernel, got: torch.Tensor, known: torch.Tensor) -> list[Compared]:
+def compare_partials(kernel: Kernel, got: torch.Tensor, known: torch.Tensor) -> list[Outcome]:
     """Compare the statistics of parts."""
     count, mean, squares = part_statistics(kernel)
     found = got.double()
@@ -151,18 +151,18 @@ def compare_partials(kernel: Kernel, got: torch.Tensor, known: torch.Tensor) -> 
     ]
 
 
-def compare_sums(kernel: Kernel, got: torch.Tensor, known: torch.Tensor) -> list[Compared]:
+def compare_sums(kernel: Kernel, got: torch.Tensor, known: torch.Tensor) -> list[Outcome]:
     """Compare the sums of parts."""
     return [vector(got[i], *both, known[i]) for i, both in enumerate(part_sums(kernel))]
 
 
-def compare_y(problem: NormProblem, got: torch.Tensor, known: torch.Tensor) -> Compared:
+def compare_y(problem: NormProblem, got: torch.Tensor, known: torch.Tensor) -> Outcome:
     """Compare the output."""
     t, flags = _terms(problem), known.flatten(2)
-    return Compared(got.flatten(2)[flags], t.y[flags], (t.z_size + t.y.abs())[flags], *_rounding(problem))
+    return compared(got.flatten(2)[flags], t.y[flags], (t.z_size + t.y.abs())[flags], *_rounding(problem))
 
 
-def compare_dx(problem: NormProblem, got: torch.Tensor, known: torch.Tensor) -> Compared:
+def compare_dx(problem: NormProblem, got: torch.Tensor, known: torch.Tensor) -> Outcome:
     """Compare the gradient of the input."""
     g, t, flags = given(problem), _terms(problem), known.flatten(2)
     scale = (g.weight.double() * g.invstd.double())[:, None]
@@ -170,10 +170,10 @@ def compare_dx(problem: NormProblem, got: torch.Tensor, known: torch.Tensor) -> 
     exact = t.dz * scale - first - t.centred * second
     sizes = [each[:, None] for each in coefficients(problem, True)]
     size = t.dz_size * scale.abs() + sizes[0] + t.centred.abs() * sizes[1]
-    return Compared(got.flatten(2)[flags], exact[flags], size[flags], *_rounding(problem))
+    return compared(got.flatten(2)[flags], exact[flags], size[flags], *_rounding(problem))
 
 
-def compare_parameters(problem: NormProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
+def compare_parameters(problem: NormProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
     """Compare the gradients of weight and bias, the first two."""
     invstd = given(problem).invstd.double()
     (total, product), (total_size, product_size) = _totals(problem), _totals(problem, True)
@@ -183,7 +183,7 @@ def compare_parameters(problem: NormProblem, got: list[torch.Tensor], known: lis
     ]
 
 
-def compare_statistics(problem: NormProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
+def compare_statistics(problem: NormProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
     """Compare mean, invstd, (anything), running mean and variance, batches, where the first were written."""
     g = given(problem)
     x = g.x.double()
@@ -199,5 +199,5 @@ def compare_statistics(problem: NormProblem, got: list[torch.Tensor], known: lis
         vector(got[1], (variance + EPS).rsqrt(), (variance + EPS).rsqrt(), known[1]),
         vector(got[3], exact, g.running_mean.double().abs() + size, flags),
         vector(got[4], kept * g.running_var.double() + MOMENTUM * unbiased, g.running_var.double() + variance, flags),
-        Compared(counted.float(), torch.zeros(1, dtype=torch.float64), torch.full((1,), 1e-9, dtype=torch.float64)),
+        compared(counted.float(), torch.zeros(1, dtype=torch.float64), torch.full((1,), 1e-9, dtype=torch.float64)),
     ]

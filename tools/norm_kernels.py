@@ -12,8 +12,8 @@ from typing import Final
 import torch
 
 from tools import norm_exact as right
-from tools.compared import WritingTask
 from tools.kernel import DTYPES, Group, Kernel
+from tools.running import Outcome, Task
 from yolo_rocm.engines.triton.available import amd_family
 from yolo_rocm.engines.triton.call import Call
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
@@ -26,11 +26,6 @@ PREFIX: Final = "norm "
 _USUAL: Final = (8, 32, 40, 40)
 _SMALL: Final = (4, 32, 20, 20)
 _ODD: Final = {False: (5, 3, 37, 29), True: (2, 20, 9, 11)}
-
-
-def is_norm(kernel: Kernel) -> bool:
-    """Return whether a kernel of the table is one of these."""
-    return kernel.name.startswith(PREFIX)
 
 
 def curated_norms(target: str, dtype: str, channels_last: bool, odd: bool = False) -> Iterator[Kernel]:
@@ -82,7 +77,7 @@ def _cut(problem: NormProblem, each: Tile) -> calls.Parts:
     return calls.cut(problem, each, 32 if problem.shape == _USUAL else 4)
 
 
-def task(kernel: Kernel) -> WritingTask:
+def task(kernel: Kernel) -> Task:
     """Return what a kernel is given."""
     problem: NormProblem = kernel.problem
     g, like = right.given(problem), torch.empty_like
@@ -90,54 +85,48 @@ def task(kernel: Kernel) -> WritingTask:
     tracked, vector, name = [g.running_mean, g.running_var, g.batches], like(g.mean), kernel.call.kernel
     if name == "partial_statistics":
         partial = torch.empty(4, right.parts(kernel), problem.channels)
-        return WritingTask(
-            [g.x, partial], (1,), (), lambda got, known: right.compare_partials(kernel, got[0], known[0])
-        )
+        return Task([g.x, partial], (1,), lambda got, known: right.compare_partials(kernel, got[0], known[0]))
     if name == "activate":
-        return WritingTask(
-            [*read[1:], like(g.x)], (5,), (), lambda got, known: [right.compare_y(problem, got[0], known[0])]
-        )
+        return Task([*read[1:], like(g.x)], (5,), lambda got, known: [right.compare_y(problem, got[0], known[0])])
     if name == "partial_gradients":
         partial = torch.empty(2, right.parts(kernel), problem.channels)
-        return WritingTask([*read, partial], (6,), (), lambda got, known: right.compare_sums(kernel, got[0], known[0]))
+        return Task([*read, partial], (6,), lambda got, known: right.compare_sums(kernel, got[0], known[0]))
     if name == "input_gradient":
-        coefficients = torch.stack(right.coefficients(problem)).float()
-        return WritingTask(
-            [*read, coefficients, like(g.x)], (7,), (), lambda got, known: [right.compare_dx(problem, got[0], known[0])]
-        )
+        tensors = [*read, torch.stack(right.coefficients(problem)).float(), like(g.x)]
+        return Task(tensors, (7,), lambda got, known: [right.compare_dx(problem, got[0], known[0])])
     if name == "whole_forward":
-        return WritingTask(
-            [g.x, *tracked, g.weight, g.bias, vector, vector, like(g.x)], (6, 7, 8, 1, 2, 3), (1, 2, 3),
-            lambda got, known: [
-                *right.compare_statistics(problem, got, known), right.compare_y(problem, got[2], known[2])
-            ],
-        )  # fmt: skip
+        tensors = [g.x, *tracked, g.weight, g.bias, vector, vector, like(g.x)]
+
+        def whole_forward(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+            return [*right.compare_statistics(problem, got, known), right.compare_y(problem, got[2], known[2])]
+
+        return Task(tensors, (6, 7, 8, 1, 2, 3), whole_forward, (1, 2, 3))
     if name == "whole_backward":
-        return WritingTask(
-            [*read, vector, vector, like(g.x)], (6, 7, 8), (),
-            lambda got, known: [
-                *right.compare_parameters(problem, got, known), right.compare_dx(problem, got[2], known[2])
-            ],
-        )  # fmt: skip
+
+        def whole_backward(got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Outcome]:
+            return [*right.compare_parameters(problem, got, known), right.compare_dx(problem, got[2], known[2])]
+
+        return Task([*read, vector, vector, like(g.x)], (6, 7, 8), whole_backward)
     if name == "known_statistics":
         exact = (g.running_mean.double(), (g.running_var.double() + right.EPS).rsqrt())
-        return WritingTask(
-            [g.running_mean, g.running_var, vector, vector], (2, 3), (),
+        return Task(
+            [g.running_mean, g.running_var, vector, vector], (2, 3),
             lambda got, known: [right.vector(got[i], exact[i], exact[i].abs(), known[i]) for i in range(2)],
         )  # fmt: skip
     if name == "combine_statistics":
         count, mean, squares = right.part_statistics(kernel)
         shift = mean.float() + 0.25
         partial = torch.stack((count.float(), shift, (mean - shift.double()).float(), squares.float()))
-        return WritingTask(
-            [partial, *tracked, vector, vector], (4, 5, 1, 2, 3), (1, 2, 3),
+        return Task(
+            [partial, *tracked, vector, vector], (4, 5, 1, 2, 3),
             lambda got, known: right.compare_statistics(problem, [*got[:2], got[0], *got[2:]], [*known[:2], known[0]]),
+            (1, 2, 3),
         )  # fmt: skip
     if name == "combine_gradients":
         partial = torch.stack([sums for sums, _ in right.part_sums(kernel)]).float()
         both = list(zip(right.coefficients(problem), right.coefficients(problem, sizes=True), strict=True))
-        return WritingTask(
-            [partial, g.invstd, g.weight, vector, vector, torch.empty(2, problem.channels)], (3, 4, 5), (),
+        return Task(
+            [partial, g.invstd, g.weight, vector, vector, torch.empty(2, problem.channels)], (3, 4, 5),
             lambda got, known: [
                 *right.compare_parameters(problem, got, known),
                 *(right.vector(got[2][i], *each, known[2][i]) for i, each in enumerate(both)),
@@ -168,18 +157,3 @@ def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:
         else:
             total += (4 if call.kernel == "combine_gradients" else 2) * part(x, call.constants["BLOCK_C"], channels)
     return total
-
-
-def tensor_bytes(kernel: Kernel) -> int:
-    """Return the bytes that a kernel reads and writes: each tensor once, by those that go over it twice, twice."""
-    problem: NormProblem = kernel.problem
-    whole = problem.rows * problem.channels * problem.dtype.itemsize
-    passes = {
-        "partial_statistics": 1, "activate": 2, "partial_gradients": 2, "input_gradient": 3, "whole_forward": 3,
-        "whole_backward": 5,
-    }  # fmt: skip
-    parts = {"partial_statistics": 4, "partial_gradients": 2, "combine_statistics": 4, "combine_gradients": 2}
-    of_parts = parts.get(kernel.call.kernel, 0) * 4 * problem.channels
-    if of_parts:
-        of_parts *= right.parts(kernel)
-    return passes.get(kernel.call.kernel, 0) * whole + of_parts + 16 * problem.channels

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from yolo_rocm.hardware import family_of
-from yolo_rocm.preset.evidence import shipped_evidence
+from yolo_rocm.preset.evidence import Evidence
 
 from .benchmarks import read
+from .evidence import shipped_evidence
 from .markdown import code, escaped, joined, table
 
 FILE: Final = "compiled.csv"
@@ -57,7 +58,8 @@ def rungs(folder: Path) -> str:
     for target in dict.fromkeys(row["target"] for row in rows):
         own = [row for row in rows if row["target"] == target]
         executed = [row for row in own if row["instructions"]]
-        cards = [each.data.card for each in sent if each.shows_triton and each.data.card.ran_as == target]
+        cards = [each.data.card for each in sent if _shows_triton(each)]
+        cards = [card for card in cards if target == (card.presents_as or card.gfx)]
         lines.append(
             (
                 code(target),
@@ -69,6 +71,13 @@ def rungs(folder: Path) -> str:
             )
         )
     return table(heads, lines)
+
+
+def _shows_triton(evidence: Evidence) -> bool:
+    """Return whether all our kernels were right, some of engine `triton` among them, in a run that was no quick one."""
+    kernels = evidence.data.parts["kernels"]
+    names = kernels.results.get("tried") or ()
+    return not evidence.data.quick and not kernels.failures and any(str(name).startswith("triton/") for name in names)
 
 
 def executed(folder: Path, family: str | None) -> str:

@@ -41,7 +41,7 @@ def executed(folder: Path) -> str:
     """Return one row for each target, compiler, algorithm and pass, with both layouts in it."""
     heads = (
         "target", "compiler", "algorithm", "pass", "layouts", "largest error, of what is allowed",
-        "multiply-adds of vector instructions", "shortest time, computed", "for",
+        "multiply-adds of vector instructions",
     )  # fmt: skip
     lines = (
         (
@@ -52,8 +52,6 @@ def executed(folder: Path) -> str:
             joined(row["layout"].upper() for row in members),
             f"{max(float(row['relative_error']) / float(row['allowed_error']) for row in members):.0%}",
             _from_to([f"{float(row['fma_share']):.0%}" for row in members]),
-            _from_to([f"{float(row['computed_us']):.0f}" for row in members]) + " us",
-            members[0]["computed_for"],
         )
         for (target, compiler, algorithm, which), members in _groups(
             read(folder / EXECUTED), ("target", "compiler", "algorithm", "pass")

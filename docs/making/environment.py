@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from yolo_rocm.preset.allowed_variables import FAMILIES, SINGLE
-from yolo_rocm.preset.moments import INTERNAL, OWN, READ
+from yolo_rocm.preset.moments import READ
 from yolo_rocm.preset.schema import Variable, When
 
 from .markdown import code, joined, table
 from .presets import shipped
+
+# Variables of this package, for its users and for the processes it starts itself. The modules that read them say more.
+OWN: Final[dict[str, str]] = {
+    "YOLO_ROCM": "`0` turns the whole package off: convolutions, loaders, variables, checkpoints.",
+    "YOLO_ROCM_PRESET": "The preset that `auto` means: a name, what a card is sold as, or a YAML file.",
+    "YOLO_ROCM_CONFIG": "The folder above `presets/`, where presets of your own are looked for by name.",
+    "YOLO_ROCM_CACHE": "The folder of measured choices, of what the doctor has learned, and of MIOpen's files by rank.",
+    "YOLO_ROCM_ANY_ULTRALYTICS": "`1` goes on with an Ultralytics that lacks something training needs.",
+}
+INTERNAL: Final[dict[str, str]] = {
+    "YOLO_ROCM_RUN": "The Python environment that a `yolo-rocm run` is for; processes of another one are left alone.",
+    "YOLO_ROCM_CHILD": "The preset of a training, for the processes that Ultralytics starts for it.",
+    "YOLO_ROCM_RESTARTED": "The variables for which a command has been started again, so that it is only once.",
+}
 
 
 def own() -> str:
@@ -49,7 +65,11 @@ def _conditions(when: When) -> str:
 
 def moments() -> str:
     """Return when each kind of variable is read for the last time."""
-    rows = ((code(name if "_" in name.rstrip("_") else f"{name}*"), when.value) for name, when in READ)
+    rows = (
+        (code(name if "_" in name.rstrip("_") else f"{name}*"), when.value)
+        for when, names in READ.items()
+        for name in names
+    )
     return table(("variable", "read for the last time"), rows)
 
 

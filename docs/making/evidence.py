@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from yolo_rocm.preset.evidence import Evidence, evidence_for, shipped_evidence
+from yolo_rocm.hardware import family_of
+from yolo_rocm.preset.evidence import Card, Evidence, evidence_folder, evidence_for, newest_first, read_evidence
 from yolo_rocm.preset.schema import Preset
 
 from .markdown import code, escaped, joined, table
 
 NOBODY: Final = "no"
 _PAGE: Final = "docs/tested.md#certified-cards"
+
+
+def shipped_evidence() -> list[Evidence]:
+    """Return all evidence that is shipped, newest first.
+
+    Raises:
+        EvidenceError: A file does not verify.
+    """
+    return newest_first(map(read_evidence, sorted(evidence_folder().glob("*.json"))))
 
 
 def run_on_such_cards(presets: list[Preset], family: str | None) -> str:
@@ -24,7 +34,7 @@ def run_on_such_cards(presets: list[Preset], family: str | None) -> str:
     known = shipped_evidence()
     if family is not None:
         names = {preset.name for preset in presets}
-        fitting = (each for each in known if each.counts and _row_of(each.family) == family)
+        fitting = (each for each in known if not each.data.quick and _row_of(each.data.card) == family)
         own = [each for each in fitting if each.data.preset.name in names]
     else:
         own = [each for preset in presets for each in evidence_for(preset.name, preset.match.model_dump(), among=known)]
@@ -39,8 +49,9 @@ def _in_short(evidence: Evidence) -> str:
     return f"{data.card.in_words}{ours} {'failed' if data.failed else 'passed'}"
 
 
-def _row_of(family: str | None) -> str | None:
+def _row_of(card: Card) -> str | None:
     """Return the family that a row is for: all of CDNA have one."""
+    family = family_of(card.gfx) if card.kind == "amd" else None
     return "cdna" if family is not None and family.startswith("cdna") else family
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_trees import add_package, make_torch, write
+from tests.fake_trees import add_package, write
 from yolo_rocm.hardware import Machine, detect
 from yolo_rocm.hardware.packages import Packages
 
@@ -27,15 +27,11 @@ def packages(site: Path, torch: str | None, numpy: str | None = "2.2.6", system:
     ("torch", "numpy", "system", "fits"),
     [
         ("1.13.1", "2.2.6", "linux", False),
-        ("1.13.1", "1.26.4", "linux", True),
         ("1.13.1", None, "linux", True),
         (None, "2.2.6", "linux", True),
-        ("2.2.2", "2.0.0", "linux", False),
         ("2.3.0", "2.0.0", "linux", True),
-        ("2.3.0", "2.0.0", "windows", False),
         ("2.4.0", "2.0.0", "windows", False),
         ("2.4.1", "2.0.0", "windows", True),
-        ("2.10.0", "2.3.5", "linux", True),
         ("1.13.1", "unknown", "linux", True),
     ],
 )
@@ -50,13 +46,6 @@ def test_what_torch_was_really_built_with_goes_before_its_number(tmp_path, name)
     write(tmp_path / "new/torch/lib" / name, OF_NUMPY_2)
     assert "torch 2.6.0 was built for NumPy 1" in old.numpy_misfit().what
     assert new.numpy_misfit() is None
-
-
-def test_a_library_without_a_trace_of_numpy_tells_nothing(tmp_path):
-    write(tmp_path / "torch/lib/libtorch_python.so", b"\x7fELF")
-    write(tmp_path / "empty/torch/lib/libtorch_python.so", b"")
-    assert packages(tmp_path, "1.13.1").numpy_misfit() is not None
-    assert packages(tmp_path / "empty", "2.3.0").numpy_misfit() is None
 
 
 INSISTS = ('numpy<2.0; python_version < "3.9"', 'numpy>=2; python_version >= "3.9"')
@@ -94,13 +83,10 @@ def test_opencv_is_judged_by_its_library_and_then_by_its_number(tmp_path):
     assert misfit.remedy == "pip install -U opencv-python"
     write(tmp_path / "cv2/cv2.abi3.so", OF_NUMPY_2)
     assert found.opencv_misfit() is None
-
-
-def test_an_old_opencv_beside_an_old_torch_is_repaired_with_it(tmp_path):
-    found = packages(tmp_path, "1.13.1")
-    add_package(tmp_path, "opencv-python-headless", "4.8.1.78")
-    assert found.opencv_misfit().remedy == 'pip install "numpy<2"'
-    assert packages(tmp_path / "well", "1.13.1", "1.26.4").opencv_misfit() is None
+    old = packages(tmp_path / "old", "1.13.1")
+    add_package(tmp_path / "old", "opencv-python-headless", "4.8.1.78")
+    assert old.opencv_misfit().remedy == 'pip install "numpy<2"'
+    assert old.versions() == {"numpy": "2.2.6", "opencv-python-headless": "4.8.1.78"}
 
 
 def test_what_torchvision_was_built_for(tmp_path):
@@ -111,16 +97,6 @@ def test_what_torchvision_was_built_for(tmp_path):
     source = packages(tmp_path / "source", "2.10.0")
     add_package(tmp_path / "source", "torchvision", "0.25.0", "numpy==2.0.0", "torch>=2.9")
     assert source.torchvision_wants() is None
-
-
-def test_versions_are_those_beside_the_torch_in_question(tmp_path):
-    folder = make_torch(tmp_path / "site", "1.13.1")
-    add_package(tmp_path / "site", "numpy", "2.2.6")
-    add_package(tmp_path / "site", "Pillow", "11.0")
-    add_package(tmp_path / "site", "unrelated", "1.0")
-    machine = detect(tmp_path, os_name="linux", torch_folder=folder, environ={})
-    assert machine.packages.versions() == {"numpy": "2.2.6", "pillow": "11.0"}
-    assert machine.packages.numpy_misfit() is not None
 
 
 def test_by_default_they_are_those_python_would_import(tmp_path, monkeypatch):

@@ -35,26 +35,11 @@ def test_no_torch(monkeypatch, tmp_path):
     assert (machine.torch, machine.build, machine.hip, machine.archs, machine.rocblas_archs) == (None,) * 3 + ((), ())
 
 
-def test_this_torch():
-    import torch
-
-    version, build, _ = torch_build()
-    assert torch.__version__.startswith(version)
-    assert (build == "hip") == (torch.version.hip is not None)
-
-
 def test_targets_of_a_wheel(tmp_path):
     machine = detect(make_tree(tmp_path / "root"), os_name="linux", torch_folder=make_torch(tmp_path))
     assert machine.archs == tuple(sorted(PYTORCH_ORG_ARCHS))
     assert machine.rocblas_archs == machine.archs
     assert "gfx1010" not in detect(tmp_path, torch_folder=old_torch(tmp_path / "old")).archs
-
-
-def test_targets_of_a_wheel_built_for_one_card(tmp_path):
-    folder = make_torch(tmp_path, archs=["gfx1010"])
-    assert torch_archs(folder) == ()  # other names stand in the library too, so which one is the list is not known
-    write(folder / "lib/libtorch_python.so", b"\x00gfx1010\x00")
-    assert torch_archs(folder) == ("gfx1010",)
 
 
 def test_device_code_installed_as_packages_of_its_own(tmp_path):
@@ -68,6 +53,10 @@ def test_device_code_installed_as_packages_of_its_own(tmp_path):
 
 
 def test_targets_that_are_not_known(tmp_path):
+    folder = make_torch(tmp_path / "one", archs=["gfx1010"])
+    assert torch_archs(folder) == ()  # other names stand in the library too, so which one is the list is not known
+    write(folder / "lib/libtorch_python.so", b"\x00gfx1010\x00")
+    assert torch_archs(folder) == ("gfx1010",)
     assert torch_archs(None) == ()
     assert torch_archs(tmp_path) == ()
     write(tmp_path / "lib/libtorch_python.so", b"")
@@ -85,20 +74,9 @@ def test_rocblas_from_the_first_place_that_has_kernels(tmp_path):
     assert rocblas_archs(None, tmp_path / "nowhere") == ()
 
 
-def test_the_rocm_of_the_system(tmp_path):
+def test_the_rocm_of_the_system_and_versions_of_packages(tmp_path):
     assert rocm_version(tmp_path) is None
     write(tmp_path / "opt/rocm/.info/version", "6.2.0-66\n")
     assert rocm_version(tmp_path) == "6.2.0"
-
-
-def test_packages():
     assert package_version("ultralytics").startswith("8.")
     assert package_version("no-such-package-here") is None
-    assert package_version("no_such_package_here") is None
-
-
-def test_a_checkout_on_the_path_has_a_version(tmp_path, monkeypatch):
-    (tmp_path / "lonely").mkdir()
-    (tmp_path / "lonely/__init__.py").write_text('"""Doc."""\n__version__ = "9.8.7"\nraise RuntimeError("imported")\n')
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert package_version("lonely") == "9.8.7"

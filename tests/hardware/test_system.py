@@ -11,7 +11,6 @@ from yolo_rocm.hardware.system import (
     cores,
     device_nodes,
     group_names,
-    kernel,
     memory_gb,
     nvidia_driver,
     overlays,
@@ -53,18 +52,9 @@ def test_an_empty_tree_answers_nothing(tmp_path):
 def test_overlays(tmp_path, facts, expected):
     assert overlays("linux", make_tree(tmp_path, **facts)) == expected
     assert overlays("windows", tmp_path) == ("windows",)
-
-
-def test_a_container_is_also_known_by_its_control_group(tmp_path):
-    write(tmp_path / "proc/1/cgroup", "12:cpu:/docker/0123456789abcdef\n")
-    assert overlays("linux", tmp_path) == ("linux", "container")
-    write(tmp_path / "proc/1/cgroup", "0::/init.scope\n")
-    assert overlays("linux", tmp_path) == ("linux",)
-
-
-def test_kernel_from_either_file(tmp_path):
-    write(tmp_path / "proc/version", "Linux version 6.18.4-arch1-1 (linux@archlinux) #1 SMP\n")
-    assert kernel(tmp_path) == "6.18.4-arch1-1"
+    for group, container in (("12:cpu:/docker/0123456789abcdef\n", True), ("0::/init.scope\n", False)):
+        write(tmp_path / "host/proc/1/cgroup", group)
+        assert ("container" in overlays("linux", tmp_path / "host")) is container
 
 
 @pytest.mark.parametrize(
@@ -117,21 +107,6 @@ def test_processors_online(tmp_path, online):
     assert cores(tmp_path) == 8
 
 
-@pytest.mark.parametrize(
-    ("mount", "size"),
-    [
-        ("shm /dev/shm tmpfs rw,nosuid,size=65536k,inode64 0 0", 64 / 1024),
-        ("tmpfs /dev/shm tmpfs rw,size=8g 0 0", 8),
-        ("tmpfs /dev/shm tmpfs rw 0 0", 16),
-        ("tmpfs /dev/shmoo tmpfs rw,size=1g 0 0", None),
-        ("", None),
-    ],
-)
-def test_shared_memory(tmp_path, mount, size):
-    write(tmp_path / "proc/mounts", f"proc /proc proc rw 0 0\n{mount}\n")
-    assert shm_gb(tmp_path, 32) == size
-
-
 def test_a_container_with_little_shared_memory_is_warned_of(tmp_path):
     write(make_tree(tmp_path, container=True) / "proc/mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0\n")
     (warning,) = detect(tmp_path, os_name="linux").warnings
@@ -139,13 +114,9 @@ def test_a_container_with_little_shared_memory_is_warned_of(tmp_path):
     assert "--shm-size" in warning
     write(tmp_path / "proc/mounts", "shm /dev/shm tmpfs rw,size=8g 0 0\n")
     assert detect(tmp_path, os_name="linux").warnings == []
-
-
-def test_groups_by_name(tmp_path):
-    make_tree(tmp_path)
-    assert group_names(tmp_path, [44, 110, 4711]) == ("video", "render", "4711")
-    write(tmp_path / "etc/group", "rubbish\n:::\n")
-    assert group_names(tmp_path, [44]) == ("44",)
+    for mount, size in (("/dev/shm tmpfs rw", 16), ("/dev/shmoo tmpfs rw,size=1g", None)):
+        write(tmp_path / "proc/mounts", f"tmpfs {mount} 0 0\n")
+        assert shm_gb(tmp_path, 32) == size
 
 
 def test_device_nodes_tell_who_may_open_them(tmp_path):
@@ -156,3 +127,4 @@ def test_device_nodes_tell_who_may_open_them(tmp_path):
     assert kfd.usable == (os.geteuid() == 0)
     assert render.usable
     assert group_names(tmp_path, [(tmp_path / "dev/kfd").stat().st_gid]) == (kfd.group,)
+    assert group_names(tmp_path, [44, 110, 4711]) == ("video", "render", "4711")

@@ -253,7 +253,7 @@ def test_the_gpu_of_a_rank(asked, rank, gpus, index, monkeypatch):
     # The second of two machines: the global rank must not choose the GPU.
     assert local_device(asked, Place(2 + rank, rank, 4, 2)) == torch.device("cuda", index)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ConfigError, match="names 1 GPUs for 2 processes"):
+    with pytest.raises(ConfigError, match="need a GPU each: torch finds 1, device=0"):
         local_device("0", Place(1, 1, 2, 2))
-    with pytest.raises(ConfigError, match="needs GPU 1, and torch finds 1"):
+    with pytest.raises(ConfigError, match="torch finds 1, device=None"):
         local_device(None, Place(1, 1, 2, 2))

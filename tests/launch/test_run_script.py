@@ -158,7 +158,7 @@ def test_variables_are_there_from_the_start_and_children_inherit_the_preset(tmp_
 def test_mistakes(folder, words, code, text, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["yolo-rocm", "run", *words])
-    monkeypatch.setattr(restart, "_replace_process", lambda *_: pytest.fail("it has started something"))
+    monkeypatch.setattr(restart, "become", lambda *_: pytest.fail("it has started something"))
     with pytest.raises(SystemExit) as end:
         main.main()
     assert end.value.code == code

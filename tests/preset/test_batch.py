@@ -11,6 +11,7 @@ from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.step import memory_for
 
 from ..tables import each_row
+from ..thinning import deep_but
 from .test_select import amd
 
 pytestmark = pytest.mark.once
@@ -22,18 +23,13 @@ CARDS_GB = (2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 28, 32, 48, 64, 192)
     ("memory", "lean", "full", "stock"),
     [
         (None, None, None, None),
-        (0, None, None, None),
-        (1, 1, 1, 1),
         (2, 1, 1, 1),
-        (3, 4, 2, 2),
         (4, 8, 4, 2),
         (5.98, 16, 8, 4),
         (8, 16, 8, 8),
-        (10, 32, 16, 8),
         (11.99, 32, 16, 8),
         (16, 32, 16, 16),
         (23.98, 64, 32, 32),
-        (48, 64, 64, 64),
         (288, 64, 64, 64),
     ],
 )
@@ -42,11 +38,15 @@ def test_batch_by_memory_and_by_what_a_step_keeps(memory, lean, full, stock):
     assert [batch_for(memory, keeps=keeps) for keeps in ("lean", "full", "stock")] == [lean, full, stock]
 
 
-@each_row(("keeps", "kind"), [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")])
-def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
+KEPT = [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")]
+
+
+@pytest.mark.parametrize("kept", deep_but(KEPT, KEPT[2]), ids=str)
+def test_no_batch_exceeds_what_the_count_says_fits(kept):
     """Counted again for yolov8s in fp32 with images a quarter as wide, which keep a sixteenth."""
     from yolo_rocm.bench.memory_count import count
 
+    keeps, kind = kept
     image_mb, fixed_mb = count("yolov8s.yaml", 160, False, kind)
     image_mb *= 16
     fixed_mb += WORKSPACE_MB if kind == "stock" else 0
@@ -56,22 +56,6 @@ def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
         assert batch in (1, 64) or fixed_mb + 2 * batch * image_mb > 0.97 * USED * memory_gb * 1024  # nor is much left
     assert image_mb == pytest.approx(IMAGE_MB[keeps], rel=0.02)
     assert fixed_mb == pytest.approx(BESIDES_MB + WORKSPACE_MB, rel=0.02)
-
-
-@pytest.mark.deep  # each row counts a step of yolov8s
-@each_row(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
-def test_of_few_images_lean_keeps_more_of_each(images, memory_gb, fits):
-    from yolo_rocm.bench.memory_count import count
-
-    image_mb, fixed_mb = count("yolov8s.yaml", 640, False, "ours lean", images)
-    assert image_mb > 1.3 * IMAGE_MB["lean"]
-    assert (fixed_mb + images * image_mb <= USED * memory_gb * 1024) is fits
-    assert (batch_for(memory_gb, keeps="lean") == images) is fits
-    assert batch_for(memory_gb, keeps="lean", imgsz=64) == batch_for(memory_gb, keeps="lean")
-
-
-def test_of_few_large_images_lean_keeps_no_more():
-    assert batch_for(4, keeps="lean", imgsz=1280) == 2
 
 
 @each_row("name", yolo_rocm.presets())
@@ -112,29 +96,18 @@ def test_larger_images_make_smaller_batches(imgsz, batch):
         assert written.for_images(2560).preset.train["batch"] == 2
 
 
-@each_row("imgsz", ["1280", [1280, 640], (640, 1280), "1280,640", "[1280, 1280]"], ids=str)
-def test_the_longer_side_counts_however_it_is_written(imgsz):
-    assert batch_for(24, imgsz=imgsz) == 8
-
-
-@each_row("imgsz", ["abc", True, [], {}], ids=str)
-def test_what_is_no_size_is_for_ultralytics_to_refuse(imgsz):
-    assert batch_for(24, imgsz=imgsz) == 32
-
-
-def test_a_batch_that_was_given_is_not_settled_by_the_size_of_images():
-    settings = resolve("auto", {"train": {"batch": 5}}, machine=amd("gfx1100", 24))
-    assert settings.for_images(1280) is settings
-    assert resolve("cpu").for_images(1280).preset.train == resolve("cpu").preset.train
-
-
-def test_shared_memory_counts_half():
+def test_shared_memory_counts_half_and_few_large_images_keep_more():
     assert (batch_for(24, shared=True), batch_for(2, shared=True)) == (16, 1)
+    assert batch_for(4, keeps="lean", imgsz=1280) == 2
 
 
-def test_a_batch_of_the_user_is_left_alone():
-    settings = resolve("auto", {"train": {"batch": 3}}, machine=amd("gfx1100", 24))
-    assert (settings.preset.train["batch"], settings.origins["train.batch"]) == (3, "rocm")
+@each_row(
+    ("imgsz", "batch"),
+    [*((size, 8) for size in ("1280", [1280, 640], (640, 1280), "1280,640", "[1280, 1280]")), ("abc", 32), ([], 32)],
+    ids=str,
+)
+def test_the_longer_side_counts_and_what_is_no_size_is_for_ultralytics_to_refuse(imgsz, batch):
+    assert batch_for(24, imgsz=imgsz) == batch
 
 
 def test_a_preset_of_another_card_goes_by_that_cards_memory():

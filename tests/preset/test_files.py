@@ -7,7 +7,7 @@ import pytest
 import yolo_rocm
 from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
-from yolo_rocm.preset.files import find, plain
+from yolo_rocm.preset.files import find
 from yolo_rocm.preset.listing import grouped
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import PRESET_VARIABLE
@@ -40,24 +40,6 @@ def test_cards_by_what_they_are_sold_as(name, preset):
     assert yolo_rocm.load_preset(name).name == preset
 
 
-def test_a_name_that_is_a_number():
-    """As YAML and the command line read it."""
-    assert yolo_rocm.load_preset(6800).name == yolo_rocm.load_preset("6800").name
-    with pytest.raises(PresetError, match="a preset is a name"):
-        yolo_rocm.load_preset(True)
-
-
-def test_plain_names():
-    assert plain("AMD Radeon RX 6650 XT") == plain("rx6650xt") == "rx6650xt"
-    assert plain(None) == ""
-
-
-@each_row("name", ["", "family/none", "family/../gpu/cpu", "rx", "../gpu/cpu"])
-def test_names_that_are_none(name):
-    with pytest.raises(PresetError, match="unknown preset"):
-        find(name)
-
-
 @each_row(
     ("name", "near"),
     [("rx5601", "rx5600xt"), ("7900", "rx7900xtx"), ("mi300", "mi300x"), ("RX 7900 XTZ", "rx7900xtx")],
@@ -66,30 +48,25 @@ def test_an_unknown_name_is_answered_with_a_few(name, near):
     with pytest.raises(PresetError) as error:
         find(name)
     told = str(error.value)
+    for none in ("", "family/../gpu/cpu", "../gpu/cpu", "zzzz"):
+        with pytest.raises(PresetError, match="unknown preset"):
+            find(none)
+    with pytest.raises(PresetError, match="a preset is a name"):
+        yolo_rocm.load_preset(True)
+    assert yolo_rocm.load_preset(6800).name == yolo_rocm.load_preset("6800").name  # as YAML reads it
     named = [preset for preset in yolo_rocm.presets() if f" {preset}" in told.partition("Near it:")[2]]
     assert near in named
     assert len(told.partition("Near it: ")[2].partition(".")[0].split(", ")) <= 5
     assert "`yolo-rocm presets` lists all" in told
 
 
-def test_a_name_like_no_other_names_none():
-    with pytest.raises(PresetError) as error:
-        find("zzzz")
-    assert "Near it" not in str(error.value)
-    assert "mi300x" not in str(error.value)
-
-
-def test_a_family_can_be_a_base():
+def test_presets_may_stand_on_a_family_but_not_on_each_other(tmp_path):
     assert yolo_rocm.load_preset({"base": "family/rdna1", "name": "mine"}, machine=CARD).train["amp"] is False
-
-
-def test_the_users_own_by_name(own):
-    path = own("mine", "train: {batch: 3}\n")
-    settings = resolve("mine", machine=CARD)
-    assert settings.preset.name == "mine"
-    assert (settings.preset.train["batch"], settings.origins["train.batch"]) == (3, str(path))
-    assert settings.preset.conv.engine == "gemm+hip"  # a preset without a base stands on auto
-    assert "mine" in yolo_rocm.presets()
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    write(one, f"base: {two}\n")
+    write(two, f"base: {one}\n")
+    with pytest.raises(PresetError, match="its own base"):
+        resolve(one, machine=CARD)
 
 
 def test_the_users_own_of_a_shipped_name_stands_on_the_shipped_one(own):
@@ -117,14 +94,6 @@ def test_a_broken_file_of_the_user_is_named_and_left_out(own):
     groups = dict(grouped(CARD))
     assert [row.name for row in groups["your own"]] == ["broken", "odd"]
     assert "cannot be used" in groups["your own"][0].title
-
-
-def test_presets_that_stand_on_each_other(tmp_path):
-    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
-    write(one, f"base: {two}\n")
-    write(two, f"base: {one}\n")
-    with pytest.raises(PresetError, match="its own base"):
-        resolve(one, machine=CARD)
 
 
 def test_the_variable_says_what_auto_is(monkeypatch, tmp_path, own):

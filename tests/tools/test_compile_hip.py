@@ -11,7 +11,7 @@ import pytest
 
 from tools import compile_hip, emulate_hip
 from tools.exactness import allowed_error
-from tools.hip_compilers import by_clang, hiprtc_name, read_needs
+from tools.hip_compilers import by_clang, read_needs
 from tools.hip_objects import as_assembly
 
 from ..pages import PROJECT
@@ -51,19 +51,8 @@ def test_what_is_spilled_and_what_is_forbidden_is_in_the_table():
 )
 def test_waves_are_limited_by_registers_and_by_lds(target, registers, mode, waves):
     assert read_needs(MADE.format(mode, registers)).waves(target, 128) == waves
-
-
-def test_waves_go_by_blocks_of_registers():
-    made = read_needs(".vgpr_count: 100")
-    assert [made.waves(target, 64) for target in ("gfx1010", "gfx1030", "gfx1100", "gfx942")] == [9, 9, 12, None]
-    made = read_needs(".vgpr_count: 113")
+    made = read_needs(".vgpr_count: 113")  # in blocks of registers
     assert [made.waves(target, 64) for target in ("gfx1010", "gfx1030", "gfx1100", "gfx942")] == [8, 8, 12, None]
-
-
-def test_hiprtc_is_named_by_its_file(tmp_path):
-    (tmp_path / "libamdhip64.so.5.2.21153").touch()
-    (tmp_path / "libamdhip64.so.5").symlink_to("libamdhip64.so.5.2.21153")
-    assert hiprtc_name(str(tmp_path / "libamdhip64.so.5")) == "hiprtc 5.2.21153"
 
 
 @with_clang
@@ -78,25 +67,20 @@ def test_a_kernel_is_compiled_and_executed():
         problem = emulate_hip.ODD[-1].problem(False)
         ran = emulate_hip.run_pass(algorithm, problem, "forward", partial(by_clang, target="gfx1010"))
     assert 0 < ran.error <= allowed_error(problem, "forward")
-    assert emulate_hip.share_of_multiply_adds(ran.counts) > 0
+    assert emulate_hip.share_of_multiply_adds(ran.counts)[0] > 0
 
 
 @with_clang
 @pytest.mark.skipif(not shutil.which("llvm-objdump-19"), reason="llvm-objdump-19 is not here")
 def test_an_object_reads_back_as_what_it_was_made_from(tmp_path):
     """Instructions, descriptor and arguments: what hiprtc gives is an object."""
-    call = next(iter(_depthwise()))
+    with emulate_hip.cut_for_a_card():
+        algorithm = next(each for each in emulate_hip.every() if each.name == "hip_depthwise")
+        call = compile_hip.call_of(algorithm, emulate_hip.layer_of(algorithm).problem(False), "forward")
     made = by_clang(call.source, call.defines, "gfx1010")
     (tmp_path / "kernel.s").write_text(made.text, encoding="utf-8")
-    words = [
-        "-c",
-        "--target=amdgcn-amd-amdhsa",
-        "-mcpu=gfx1010",
-        "-o",
-        str(tmp_path / "kernel.co"),
-        str(tmp_path / "kernel.s"),
-    ]
-    subprocess.run(["clang-19", *words], check=True, timeout=60)
+    words = ["-c", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1010", "-o", "kernel.co", "kernel.s"]
+    subprocess.run(["clang-19", *words], check=True, timeout=60, cwd=tmp_path)
     text = as_assembly((tmp_path / "kernel.co").read_bytes(), "gfx1010")
     again, first = (emulate_hip.Program.parse(each) for each in (text, made.text))
     assert [each.name for each in again.instructions[: len(first.instructions)]] == [
@@ -105,12 +89,6 @@ def test_an_object_reads_back_as_what_it_was_made_from(tmp_path):
     assert again.arguments == first.arguments
     assert {name: first.descriptor[name] for name in again.descriptor} == again.descriptor
     assert read_needs(text)[1:] == made[1:]
-
-
-def _depthwise():
-    with emulate_hip.cut_for_a_card():
-        algorithm = next(each for each in emulate_hip.every() if each.name == "hip_depthwise")
-        yield compile_hip.call_of(algorithm, emulate_hip.layer_of(algorithm).problem(False), "forward")
 
 
 def table(name: str) -> list[dict[str, str]]:

@@ -11,7 +11,6 @@ from tools import loss_kernels
 from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
-from ..tables import each_row
 from ..thinning import deep_but
 from .child import python
 
@@ -32,27 +31,6 @@ def printed(tmp_path_factory):
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
-
-
-COMPILE = """
-import dataclasses, json, sys
-from tools import compile_kernels
-from tools.loss_kernels import curated_losses
-kernels = [(kernel, sys.argv[1]) for dtype in ("fp32", "fp16") for kernel in curated_losses(dtype)]
-print(json.dumps([dataclasses.asdict(row) for row in compile_kernels.build_all(kernels, 1)]))
-"""
-
-
-@with_triton
-@pytest.mark.deep
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_kernel_compiles_without_spills(printed, target):
-    rows = printed(COMPILE, target)
-    assert {(row["kernel"], row["dtype"]) for row in rows} == set(product(KERNELS, ("fp32", "fp16")))
-    for row in rows:
-        assert (row["error"], row["spills"], row["scalar_spills"]) == ("", 0, 0), row
-        assert row["occupancy"] >= 2, row
-        assert 4 <= row["registers"] <= 256, row
 
 
 RUN = """
@@ -78,36 +56,6 @@ def test_every_kernel_computes_what_fp64_does(printed, one):
     for name, (error, allowed, wrong, right) in found.items():
         assert right, (name, error, allowed, wrong)
         assert allowed < (1e-6 if one[1] == "fp32" or "gradients" not in name else 5e-3)
-
-
-@each_row(("dtype", "which"), [*product(("fp32", "fp16"), PROBLEMS)])
-def test_all_workgroups_write_all_there_is(dtype, which):
-    for kernel in loss_kernels.curated_losses(dtype, PROBLEMS[which]):
-        given = loss_kernels.task(kernel)
-        assert [tensor.dtype for tensor in given.tensors] == list(kernel.types)
-        groups = [(x, 0, 0) for x in range(kernel.call.grid[0])]
-        written = sum(given.tensors[place].numel() for place in given.written)
-        assert loss_kernels.elements_written(kernel, groups) == written
-
-
-@each_row("which", PROBLEMS)
-def test_a_problem_has_what_kernels_treat_in_a_way_of_their_own(which):
-    """Anchors inside of targets and outside, boxes apart, side by side and the same, distances beyond the last bin."""
-    problem = PROBLEMS[which]
-    given = loss_kernels._given(problem)
-    assert (given.real == 0).any()
-    boxes, wanted, chosen = given.boxes, given.wanted, given.chosen.bool()
-    assert 0 < chosen.sum() < chosen.numel()
-    assert not given.chosen.flatten()[32:64].any()
-    same = (boxes == wanted)[chosen]
-    assert same.all(1).any()
-    assert (same.any(1) & ~same.all(1)).any()
-    assert (boxes[..., 2] == wanted[..., 0])[chosen].any()
-    far = wanted[..., 2:] - given.points
-    assert (far[chosen] < 0).any()
-    if which == "odd":
-        assert (far[chosen] > problem.bins - 1).any()
-        assert problem.anchors > 1024
 
 
 BROKEN = """

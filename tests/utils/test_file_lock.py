@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -47,25 +46,6 @@ def test_one_waits_for_the_other_process_and_gets_it_when_that_dies(tmp_path, ot
         pass
 
 
-def test_threads_take_turns(tmp_path):
-    inside, seen = [], []
-
-    def work():
-        for _ in range(5):
-            with locked(tmp_path / "a.lock"):
-                inside.append(1)
-                seen.append(len(inside))
-                time.sleep(0.002)
-                inside.pop()
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [1] * 15
-
-
 def test_it_is_free_after_an_error_and_leaves_no_open_file(tmp_path):
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for _ in range(3):
@@ -93,11 +73,6 @@ def test_a_process_that_was_forked_meanwhile_does_not_hold_it(tmp_path):
         child.join()
 
 
-def test_what_cannot_be_made_is_an_error_of_the_file(tmp_path):
-    with pytest.raises(FileNotFoundError), locked(tmp_path / "nowhere" / "a.lock"):
-        pytest.fail("there is no folder")
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_without_locks_nobody_waits(tmp_path, monkeypatch, number):
     def take(file):
@@ -107,15 +82,6 @@ def test_without_locks_nobody_waits(tmp_path, monkeypatch, number):
     monkeypatch.setattr(file_lock, "_release", lambda file: pytest.fail("nothing is held"))
     with locked(tmp_path / "a.lock"), locked(tmp_path / "a.lock"):
         pass
-
-
-def test_other_errors_are_told(tmp_path, monkeypatch):
-    def take(file):
-        raise OSError(errno.EIO, "a broken disk")
-
-    monkeypatch.setattr(file_lock, "_take", take)
-    with pytest.raises(OSError, match="a broken disk"), locked(tmp_path / "a.lock"):
-        pytest.fail("it is not held")
 
 
 AUDITED = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -13,7 +12,9 @@ from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.preset.cfg_file import parse, read
 from yolo_rocm.report.files import Reader
-from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml, read_json, read_yaml
+from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml
+
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -27,32 +28,24 @@ HOSTILE = {
     "itself": ("a: &a [*a]\n", "*a contains itself"),
     "itself under a name used before": ("a: &a [1]\nb: &a [*a]\n", "*a contains itself"),
     "brackets": ("a: " + "[" * 200_000 + "\n", "nested deeper than 32"),
-    "braces": ("{a: " * 100_000, "nested deeper than 32"),
-    "indentation": ("".join(" " * n + "a:\n" for n in range(900)), "nested deeper than 32"),
-    "keys": ("".join(f"k{n}: 1\n" for n in range(30_000)), "more than 20,000 values"),
     "many keys": ("".join(f"key{n}: 1\n" for n in range(1_000_000)), "KiB"),
     "long number": ("a: " + "1" * 400_000 + "\n", "a value of more than 20,000 characters"),
     "no day": ("a: 2024-13-45\n", "not YAML: month must be in 1..12"),
     "code": ("a: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),
     "no boolean": ("a: !!bool foo\n", "not YAML: 'foo'"),
-    "no time": ("a: !!timestamp foo\n", "not YAML"),
-    "no number": ("a: !!int ''\n", "not YAML"),
     "unhashable key": ("? {a: 1}\n: 2\n", "unhashable key"),
     "undefined": ("a: *b\n", "undefined alias"),
     "two documents": ("a: 1\n---\nb: 1\n", "expected a single document"),
     "syntax": ("a: 1\nb: [\n", "line 3, column 1"),
 }
-CASES = pytest.mark.parametrize(("text", "words"), HOSTILE.values(), ids=HOSTILE)
 
 
-@CASES
+@each_row(("text", "words"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words):
     path = tmp_path / "cfg.yaml"
     path.write_text(text)
     for error, reading in (
-        (UnreadableError, lambda: read_yaml(path)),
         (UnreadableError, lambda: parse_yaml(text)),
-        (ConfigError, lambda: read(path)),
         (ConfigError, lambda: parse([str(path)])),
         (PresetError, lambda: yolo_rocm.load_preset(path)),
     ):
@@ -66,12 +59,6 @@ def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words)
     reader = Reader(tmp_path)
     assert reader.yaml("args.yaml", "no arguments") == {}
     assert words in reader.remarks[0]
-
-
-def test_hostile_values_of_the_command_line_stay_text():
-    tower = "[" * 100_000
-    for key in ("name", "source"):
-        assert parse([f"{key}={tower}"]) == {key: tower}
 
 
 def test_what_people_write_is_read(tmp_path):
@@ -89,41 +76,28 @@ def test_what_people_write_is_read(tmp_path):
     assert len(parse_yaml(many)) == 9_000
     assert len(parse_yaml("a: " + "x" * 19_000)["a"]) == 19_000
     assert parse_yaml("") is None
-
-
-def test_bytes_that_are_no_text(tmp_path):
-    (tmp_path / "cfg.yaml").write_bytes(b"a: \xff\n")
+    (tmp_path / "bad.yaml").write_bytes(b"a: \xff\n")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        read(tmp_path / "cfg.yaml")
-    with pytest.raises(PresetError, match="not UTF-8"):
-        yolo_rocm.load_preset(tmp_path / "cfg.yaml")
-
-
-@pytest.mark.parametrize(("text", "key"), [("5: 1\n", "5"), ("data: x\n1.5: 2\n", "1.5"), ("on: 1\n", "True")])
-def test_keys_that_are_no_words(tmp_path, text, key):
-    (tmp_path / "cfg.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=f"has the key {key}; keys are words"):
-        read(tmp_path / "cfg.yaml")
-    with pytest.raises(PresetError, match="Keys should be strings"):
-        yolo_rocm.load_preset(tmp_path / "cfg.yaml")
+        read(tmp_path / "bad.yaml")
+    tower = "[" * 100_000  # of the command line stays text
+    assert parse([f"source={tower}"]) == {"source": tower}
 
 
 BAD_JSON = {
-    "tower": ("[" * 200_000, "nested too deep"),
     "tower inside": ('{"entries": ' + '{"a": ' * 100_000, "nested too deep"),
     "large": (" " * (17 * 2**20), "larger than 16384 KiB"),
-    "half": ('{"entries": {"a', "not JSON"),
     "long number": ('{"entries": ' + "1" * 5000 + "}", "."),
     "bytes": ("\xff", "not UTF-8"),
     "list": ("[]", "."),
 }
 
 
-@pytest.mark.parametrize(("text", "words"), BAD_JSON.values(), ids=BAD_JSON)
+@each_row(("text", "words"), BAD_JSON.values(), ids=BAD_JSON)
 def test_hostile_json_of_ours_costs_one_line_and_is_written_anew(tmp_path, text, words, caplog):
     data = text.encode("latin-1")
     store = PlanStore("cpu", tmp_path)
     store.path.write_bytes(data)
+    caplog.clear()
     with caplog.at_level(logging.WARNING, "yolo_rocm"):
         store = PlanStore("cpu", tmp_path)
         assert store.entries == {}
@@ -141,15 +115,3 @@ def test_hostile_json_of_ours_costs_one_line_and_is_written_anew(tmp_path, text,
     assert "run `yolo-rocm doctor` again" in record.getMessage()
     remember(Health({"fp32": True}, {}, "2026-01-01"), path)
     assert recall(path).conv == {"fp32": True}
-
-
-def test_json_of_ours_comes_back(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"a": [1, {"b": None}]}))
-    assert read_json(tmp_path / "a.json") == {"a": [1, {"b": None}]}
-    assert read_json(tmp_path / "a.json", unique_keys=True) == {"a": [1, {"b": None}]}
-    (tmp_path / "c.json").write_text('[{"a": {"b": 1, "b": 1}}]')
-    assert read_json(tmp_path / "c.json") == [{"a": {"b": 1}}]
-    with pytest.raises(UnreadableError, match="not JSON: the key 'b' is there twice"):
-        read_json(tmp_path / "c.json", unique_keys=True)
-    with pytest.raises(FileNotFoundError):
-        read_json(tmp_path / "b.json")

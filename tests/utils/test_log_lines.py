@@ -59,15 +59,3 @@ def test_handlers_of_the_user_get_it_alone(logger, no_logging):
     with log_lines(lambda *line: shown.append(line)):
         LOG.info("once")
     assert ([record.getMessage() for record in records], shown) == (["once"], [])
-
-
-def test_a_level_that_the_user_has_set_stays(no_logging):
-    no_logging()
-    shown = []
-    LOG.setLevel(logging.ERROR)
-    try:
-        with log_lines(lambda *line: shown.append(line)):
-            LOG.warning("quiet")
-        assert (shown, LOG.level) == ([], logging.ERROR)
-    finally:
-        LOG.setLevel(logging.NOTSET)

@@ -8,8 +8,6 @@ from torch import distributed
 from yolo_rocm.utils import process_group
 from yolo_rocm.utils.process_group import Place, in_turn, is_first_to
 
-from ..tables import each_row
-
 pytestmark = pytest.mark.once
 
 
@@ -38,8 +36,3 @@ def test_one_rank_of_each_machine_speaks_where_the_group_cannot_be_asked(monkeyp
         for name, value in {"RANK": "2", "LOCAL_RANK": local, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
             monkeypatch.setenv(name, value)
         assert is_first_to("anything") is speaks
-
-
-@each_row(("world", "local", "spans"), [(4, 2, True), (2, 2, False), (1, 1, False)])
-def test_several_machines_are_told_from_one(world, local, spans):
-    assert Place(0, 0, world, local).spans_machines is spans

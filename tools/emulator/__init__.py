@@ -11,15 +11,6 @@ from .memory import Buffer, Memory
 from .program import Program
 
 __all__ = [
-    "Buffer",
-    "Deadlock",
-    "EmulationError",
-    "Endless",
-    "Memory",
-    "MemoryFault",
-    "NotWaitedFor",
-    "Program",
-    "Race",
-    "UnknownInstruction",
-    "launch",
-]
+    "Buffer", "Deadlock", "EmulationError", "Endless", "Memory", "MemoryFault", "NotWaitedFor", "Program", "Race",
+    "UnknownInstruction", "launch",
+]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Memory instructions: scalar loads, global, flat, scratch and buffer accesses, LDS.
+"""Memory instructions: scalar loads, global, scratch and buffer accesses, LDS.
 
-Addresses and offsets: RDNA3 ISA, chapters 8 (scalar), 9 (buffer), 11 (flat, global, scratch) and 12 (LDS). Loads write
+Addresses and offsets: RDNA3 ISA, chapters 8 (scalar), 9 (buffer), 11 (global, scratch) and 12 (LDS). Loads write
 their registers at once and mark them until they are waited for.
 """
 
@@ -11,15 +11,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from .atomics import atomic, change
 from .errors import MemoryFault, UnknownInstruction
 from .lds import LdsAccesses
 from .memory import Memory, Parts
 from .operands import no_modifiers, place, registers, scalar_reader, vector_reader, whole, write_scalars
-from .pieces import Piece, check_alignment, fill, piece, place_of, take
-from .program import Instruction
+from .pieces import check_alignment, fill, piece, place_of, take
+from .program import Instruction, Program
 from .store import Lanes, Store
-from .waits import LDS, LOAD, SCALAR, STORE, Counters
+from .waits import LOAD, SCALAR, STORE, Counters
 from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
@@ -78,15 +77,7 @@ def _read(where: Place, size: int, lanes: Lanes) -> Array:
 class Accesses:
     """Memory instructions of one launch."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        lds: Parts,
-        scratch: Parts,
-        counters: Counters,
-        generation: int,
-        keeps_halves: bool,
-    ) -> None:
+    def __init__(self, memory: Memory, lds: Parts, scratch: Parts, counters: Counters, program: Program) -> None:
         """Take the memories.
 
         Args:
@@ -94,12 +85,11 @@ class Accesses:
             lds: A part for each workgroup.
             scratch: A part for each lane.
             counters: What is under way.
-            generation: Of the target.
-            keeps_halves: Whether the target's loads into half a register leave the other half as it is.
+            program: What is run.
         """
-        self._memory, self._scratch, self._counters, self._generation = memory, scratch, counters, generation
-        self._keeps_halves = keeps_halves
-        self._lds = LdsAccesses(lds, counters, keeps_halves)
+        self._memory, self._scratch, self._counters = memory, scratch, counters
+        self._generation, self._keeps_halves = program.generation, program.keeps_halves
+        self._lds = LdsAccesses(lds, counters, program.keeps_halves)
 
     def decode(self, instruction: Instruction) -> Step:
         """Return what a memory instruction does."""
@@ -108,30 +98,24 @@ class Accesses:
             return self._scalar_load(instruction)
         if name.startswith("ds_"):
             return self._lds.decode(instruction)
-        no_modifiers(instruction.modifiers, "offset", "offen", "idxen", *_POLICIES)
+        no_modifiers(instruction.modifiers, "offset", "offen", *_POLICIES)
         kind, _, rest = name.partition("_")
-        if rest.startswith("atomic_"):
-            return self._atomic(instruction, kind, rest.removeprefix("atomic_"))
         verb, _, size = rest.partition("_")
-        if kind not in ("global", "flat", "scratch", "buffer") or verb not in ("load", "store"):
+        if kind not in ("global", "scratch", "buffer") or verb not in ("load", "store"):
             raise UnknownInstruction(f"unknown instruction {name}")
         what = piece(size, self._keeps_halves)
         data = instruction.operands[0] if verb == "load" or kind == "buffer" else instruction.operands[1]
         first, keys = place_of(data, what.size)
         locate = self._location(instruction, kind, verb == "load", what.size)
         counters = self._counters
-        # Flat accesses may turn out to be of LDS: both counters count them.
-        kinds = (LOAD, LDS) if kind == "flat" else (LOAD,)
 
         def load(waves: Waves) -> None:
             lanes = Lanes.active(waves)
             where = locate(waves, lanes)
-            for each in kinds:
-                counters.may_load_into(waves, each, keys, half=what.half is not None)
+            counters.may_load_into(waves, LOAD, keys, half=what.half is not None)
             if len(lanes.index):
                 fill(waves, first, lanes, _read(where, what.size, lanes), what)
-            for each in kinds:
-                counters.issue(waves, each, keys)
+            counters.issue(waves, LOAD, keys)
 
         def save(waves: Waves) -> None:
             lanes = Lanes.active(waves)
@@ -193,11 +177,9 @@ class Accesses:
 
         What lies behind its end reads zero and is not written: compilers mask lanes that way.
         """
-        if "idxen" in instruction.modifiers:
-            raise UnknownInstruction("a buffer with an index (idxen)")
         _, vector, descriptor, scalar = instruction.operands
-        found = place(descriptor)
-        if found is None or found[2] != 4:
+        where = place(descriptor)
+        if where is None or where[2] != 4:
             raise UnknownInstruction(f"{descriptor} is no descriptor of a buffer")
         keys = registers(descriptor)
         generation = self._generation
@@ -205,10 +187,8 @@ class Accesses:
         add = scalar_reader(scalar, "u32")
 
         def locate(waves: Waves, lanes: Lanes) -> Place:
-            for key in keys:
-                if key in waves.pending:
-                    waves.use(key)
-            words = waves.scalars[found[1] : found[1] + 4].astype(np.uint64)
+            waves.use(*keys)
+            words = waves.scalars[where[1] : where[1] + 4].astype(np.uint64)
             base = words[0] | (words[1] & np.uint64(0xFFFF)) << np.uint64(32)
             scalar_offset = np.broadcast_to(add(waves), waves.scc.shape)[lanes.index].astype(np.int64)
             offset = np.full(len(lanes.index), constant, np.int64)
@@ -241,12 +221,12 @@ class Accesses:
     def _scalar_load(self, instruction: Instruction) -> Step:
         no_modifiers(instruction.modifiers, "offset", *_POLICIES)
         target, base, *rest = instruction.operands
-        found, what = place(target), instruction.name.removeprefix("s_load_")
+        where, what = place(target), instruction.name.removeprefix("s_load_")
         if what not in _SCALAR_WORDS:
             raise UnknownInstruction(f"unknown instruction {instruction.name}")
-        if found is None or found[0] != "s" or found[2] != _SCALAR_WORDS[what]:
+        if where is None or where[0] != "s" or where[2] != _SCALAR_WORDS[what]:
             raise UnknownInstruction(f"{target} is no place for {what}")
-        first, count = found[1], found[2]
+        _, first, count = where
         keys = registers(target)
         read = scalar_reader(base, "u64")
         # A constant has a sign, a register has none.
@@ -264,36 +244,5 @@ class Accesses:
             words = memory.store.read(offset, 4 * count, Lanes.scalar(waves)).view("<u4").T
             write_scalars(waves, first, words)
             counters.issue(waves, SCALAR, keys)
-
-        return step
-
-    def _atomic(self, instruction: Instruction, kind: str, what: str) -> Step:
-        operate, size, kept = atomic(what)
-        returns = (
-            instruction.modifiers.get("th") == "TH_ATOMIC_RETURN"
-            or "glc" in instruction.modifiers
-            or ("sc0" in instruction.modifiers)
-        )
-        operands = list(instruction.operands)
-        target = operands.pop(0) if returns else None
-        locate = self._location(
-            Instruction(instruction.name, "", tuple(operands), instruction.modifiers, 0, ""), kind, False, size
-        )
-        compare = operate is None
-        first, keys = place_of(operands[1], 2 * size if compare else size)
-        results = place_of(target, size) if target else None
-
-        def step(waves: Waves) -> None:
-            lanes = Lanes.active(waves)
-            where = locate(waves, lanes)
-            if where.inside is not None:
-                raise UnknownInstruction("an atomic access of a buffer")
-            values = take(waves, first, keys, lanes, Piece(2 * size if compare else size))
-            if len(lanes.index):
-                check_alignment(where.offset, size, where.store.name)
-                before = change(where.store, where.offset, values, operate, size, kept, lanes)
-                if results is not None:
-                    fill(waves, results[0], lanes, before, Piece(size))
-            self._counters.issue(waves, LOAD if results else STORE, results[1] if results else ())
 
         return step

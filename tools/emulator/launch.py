@@ -79,7 +79,7 @@ def launch(
     counters = Counters(program.generation)
     contents = _segment(program, arguments, grid, threads, dynamic_lds)
     segment = memory.add("arguments", contents, constant=True)
-    memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group, counters.late)
+    memory.seal(smallest(program, ("global_", "buffer_")), group, counters.late)
     lds_size = program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds
     lds = Parts("LDS", lds_size, len(chosen), smallest(program, ("ds_",)))
     scratch_size = program.descriptor.get("private_segment_fixed_size", 0)
@@ -88,7 +88,7 @@ def launch(
     _set_up(waves, program, segment, np.array(chosen), per_group, threads)
     if preloaded:
         _preload(waves, program, contents.view(np.uint32))
-    accesses = Accesses(memory, lds, scratch, counters, program.generation, program.keeps_halves)
+    accesses = Accesses(memory, lds, scratch, counters, program)
     return Machine(program, accesses, counters, np.full(len(chosen), per_group)).run(waves)
 
 
@@ -105,9 +105,7 @@ def _segment(program: Program, arguments: Sequence[Argument], grid: Size, thread
     given = list(arguments)
     hidden = {
         **{f"hidden_block_count_{axis}": number for axis, number in zip("xyz", grid, strict=True)},
-        **dict(
-            zip(("hidden_group_size_x", "hidden_group_size_y", "hidden_group_size_z"), (threads, 1, 1), strict=True)
-        ),
+        **{f"hidden_group_size_{axis}": number for axis, number in zip("xyz", (threads, 1, 1), strict=True)},
         "hidden_grid_dims": 1,
         "hidden_dynamic_lds_size": dynamic_lds,
     }
@@ -127,10 +125,6 @@ def _segment(program: Program, arguments: Sequence[Argument], grid: Size, thread
             raw = value.tobytes()
         else:
             raw = (value & ((1 << (8 * argument.size)) - 1)).to_bytes(argument.size, "little")
-        if len(raw) != argument.size:
-            raise ValueError(
-                f"argument at {argument.offset} of {program.name} has {argument.size} bytes, got {value!r}"
-            )
         segment[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
     if given:
         raise ValueError(f"{len(given)} arguments too many for {program.name}")

@@ -21,48 +21,19 @@ from .waves import EXEC, VCC, Array, Waves, any_lane, merged
 
 Step = Callable[[Waves], None]
 
-# What changes nothing that a program computes, each with the reason.
-IGNORED: Final = {
-    "s_nop": "idle cycles: hazards between instructions are the compiler's and the assembler's affair",
-    "s_delay_alu": "a hint for the scheduler of gfx11 and newer",
-    "s_wait_alu": "a dependency between units of gfx12 that results here never lag behind",
-    "s_waitcnt_depctr": "the same on gfx10 and gfx11",
-    "s_clause": "groups memory instructions",
-    "s_sleep": "time",
-    "s_setprio": "priority of the wave",
-    "s_inst_prefetch": "instruction cache",
-    "s_set_inst_prefetch_distance": "instruction cache",
-    "s_icache_inv": "instruction cache",
-    "s_prefetch_inst": "instruction cache",
-    "s_dcache_inv": "scalar cache: memory here has none",
-    "s_dcache_wb": "scalar cache",
-    "s_gl1_inv": "vector cache: memory here has none",
-    "buffer_gl0_inv": "vector cache",
-    "buffer_gl1_inv": "vector cache",
-    "buffer_inv": "vector cache",
-    "buffer_wbl2": "vector cache",
-    "buffer_wbinvl1": "vector cache",
-    "buffer_wbinvl1_vol": "vector cache",
-    "global_inv": "vector cache, but it counts as a load",
-    "global_wb": "vector cache, but it counts as a store",
-    "global_wbinv": "vector cache, but it counts as a store",
-    "s_sendmsg": "gives registers back before the end",
-    "s_round_mode": "refused unless it is to nearest, the mode of the launch",
-    "s_denorm_mode": "refused unless it keeps denormals, the mode of the launch",
-    "s_ttracedata": "tracing",
-    "s_code_end": "behind the end",
-}
-# The only messages and modes that may be ignored.
-_ALLOWED: Final = {
-    "s_sendmsg": ("sendmsg(MSG_DEALLOC_VGPRS)",),
-    "s_round_mode": ("0x0", "0"),
-    "s_denorm_mode": ("0xf", "15"),
-}
+# What changes nothing that a program computes.
+IGNORED: Final = (
+    "s_nop",  # idle cycles: hazards between instructions are the compiler's and the assembler's affair
+    "s_delay_alu", "s_clause", "s_setprio", "s_inst_prefetch", "s_set_inst_prefetch_distance",  # hints and priorities
+    "s_wait_alu", "s_waitcnt_depctr",  # dependencies between units that results here never lag behind
+    "buffer_gl0_inv", "global_inv", "global_wb",  # caches: memory here has none, but some count as loads or stores
+    "s_sendmsg",  # gives registers back before the end
+)  # fmt: skip
 # On gfx12.
-_COUNTED: Final = {"global_inv": LOAD, "global_wb": STORE, "global_wbinv": STORE}
+_COUNTED: Final = {"global_inv": LOAD, "global_wb": STORE}
 # The only barrier that is known, as it is printed: that of the workgroup.
 _WORKGROUP: Final = ("-1", "0xffff")
-_MEMORY: Final = ("s_load", "global_", "flat_", "scratch_", "buffer_", "ds_")
+_MEMORY: Final = ("s_load", "global_", "scratch_", "buffer_", "ds_")
 
 
 _BRANCHES: Final[dict[str, Callable[[Waves], Array]]] = {
@@ -216,8 +187,8 @@ class Machine:
     def _decode(self, instruction: Instruction) -> Step:
         name = instruction.name
         if name in IGNORED:
-            if name in _ALLOWED and instruction.operands[0] not in _ALLOWED[name]:
-                raise UnknownInstruction(f"{name} {instruction.operands[0]}")
+            if name == "s_sendmsg" and instruction.operands != ("sendmsg(MSG_DEALLOC_VGPRS)",):
+                raise UnknownInstruction(f"another message: {instruction.text}")
             if name in _COUNTED:
                 kind = _COUNTED[name]
                 return lambda waves: self._counters.issue(waves, kind)
@@ -231,7 +202,7 @@ class Machine:
             return vector.decode_pair(instruction, self._program)
         if name.startswith(_MEMORY):
             return self._accesses.decode(instruction)
-        if name.startswith("s_"):
+        if name.startswith(("s_", "v_s_")):
             return scalar.decode(instruction)
         if matrix.knows(name):
             return matrix.decode(instruction, self._program)

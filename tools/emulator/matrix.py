@@ -1,4 +1,4 @@
-"""Matrix instructions: WMMA of gfx11 and gfx12, MFMA of CDNA.
+"""Matrix instructions: WMMA of gfx11 and gfx12, MFMA of CDNA, with results in fp32.
 
 D = A B + C. Which lane and register holds which element: "Matrix Instruction Layouts" of AMD's RDNA3 ISA (7.9), RDNA4
 ISA (7.12) and CDNA3 ISA (7.1.4) documents; the tests compare every element with what AMD's matrix instruction
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .errors import UnknownInstruction
-from .operands import Array, constant, no_modifiers, place
-from .packed import as_halves, from_f32
+from .operands import constant, no_modifiers, place
 from .program import Instruction, Program
-from .waves import Waves
+from .rounding import bf16_to_f32
+from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
-_NAME: Final = re.compile(r"v_(wmma|mfma)_(f32|f16|bf16)_(\d+)x(\d+)x(\d+)_?(f32|f16|bf16)(_1k)?")
+_NAME: Final = re.compile(r"v_(wmma|mfma)_f32_(\d+)x(\d+)x(\d+)_?(f32|f16|bf16)(_1k)?")
 # The smallest normal numbers.
 _SMALLEST: Final = {"f16": 2.0**-14, "bf16": 2.0**-126}
 
@@ -41,18 +41,7 @@ class Layout(NamedTuple):
     size: tuple[int, int, int]
 
 
-def layout(kind: str, generation: int, m: int, n: int, k: int) -> Layout:
-    """Return the layout of an instruction.
-
-    Args:
-        kind: `wmma` or `mfma`.
-        generation: Of the target.
-        m: Rows of the result.
-        n: Its columns.
-        k: Terms of each sum.
-    """
-    if kind == "mfma":
-        return _mfma(m, n, k)
+def _wmma(generation: int, m: int, n: int, k: int) -> Layout:
     if (m, n, k) != (16, 16, 16) or generation < 11:
         raise UnknownInstruction(f"no layout of a WMMA instruction of {m}x{n}x{k}")
     lane = np.arange(32)
@@ -91,52 +80,51 @@ def decode(instruction: Instruction, program: Program) -> Step:
     match = _NAME.fullmatch(instruction.name)
     if match is None:
         raise UnknownInstruction(f"unknown instruction {instruction.name}")
-    kind, result, kind_in = match[1], match[2], match[6]
-    no_modifiers(instruction.modifiers, *(("op_sel",) if kind == "wmma" and result != "f32" else ()))
-    if program.wave_size != (64 if kind == "mfma" else 32):
+    no_modifiers(instruction.modifiers)
+    is_mfma, size = match[1] == "mfma", tuple(int(match[part]) for part in (2, 3, 4))
+    if program.wave_size != (64 if is_mfma else 32):
         raise UnknownInstruction(f"{instruction.name} in waves of {program.wave_size}")
-    where = layout(kind, program.generation, *(int(match[part]) for part in (3, 4, 5)))
-    upper = "op_sel" in instruction.modifiers and instruction.modifiers["op_sel"].endswith("1]")
+    where = _mfma(*size) if is_mfma else _wmma(program.generation, *size)
     read_a, read_b = (
-        _matrix(text, kind_in, at, program.target)
+        _matrix(text, match[5], at, program.target)
         for text, at in zip(instruction.operands[1:3], (where.a, where.b), strict=True)
     )
-    read_c = _addend(instruction.operands[3], result, where, program.generation, upper)
-    write = _result(instruction.operands[0], result, where, program.generation, upper)
+    read_c = _addend(instruction.operands[3], where)
+    length = len(where.d[0])
+    first = _file(instruction.operands[0], length)
 
     def step(waves: Waves) -> None:
         # Numbers of half precision and their products are exact in fp64; so is each product of fp32.
         product = read_a(waves, where.size[0], where.size[2]) @ read_b(waves, where.size[2], where.size[1])
-        write(waves, (product + read_c(waves)).astype(np.float32))
+        matrix = (product + read_c(waves)).astype(np.float32)
+        # Matrix instructions write every lane, whatever `exec` says.
+        values = matrix[:, where.d[0], where.d[1]].transpose(1, 0, 2)
+        _use(waves, first, length)[...] = np.ascontiguousarray(values).view(np.uint32)
 
     return step
 
 
 def _file(text: str, length: int) -> int:
-    found = place(text)
-    if found is None or found[0] != "v" or found[2] != length:
+    where = place(text)
+    if where is None or where[0] != "v" or where[2] != length:
         raise UnknownInstruction(f"{text} is no operand of {length} registers")
-    return found[1]
+    return where[1]
 
 
 def _use(waves: Waves, first: int, length: int) -> Array:
-    if waves.pending:
-        for register in range(first, first + length):
-            if ("v", register) in waves.pending:
-                waves.use(("v", register))
+    waves.use(*(("v", register) for register in range(first, first + length)))
     return waves.vectors[first : first + length]
 
 
 def _matrix(text: str, kind: str, at: tuple[Array, Array], target: str) -> Callable[[Waves, int, int], Array]:
-    elements = len(at[0])
     # Matrix units of MI200 take denormals of half precision for zero (MIOpen, "MI200 MFMA behavior specifics").
     smallest = _SMALLEST[kind] if target == "gfx90a" and kind != "f32" else 0.0
-    length = elements if kind == "f32" else elements // 2
+    length = len(at[0]) if kind == "f32" else len(at[0]) // 2
     first = _file(text, length)
 
     def read(waves: Waves, rows: int, columns: int) -> Array:
         registers = _use(waves, first, length)
-        values = registers.view(np.float32) if kind == "f32" else as_halves(registers, kind)
+        values = registers.view(np.float32) if kind == "f32" else _as_halves(registers, kind)
         if smallest:
             values = np.where(np.abs(values) < smallest, np.float32(0), values)
         matrix = np.zeros((waves.count, rows, columns))
@@ -146,52 +134,25 @@ def _matrix(text: str, kind: str, at: tuple[Array, Array], target: str) -> Calla
     return read
 
 
-def _registers(result: str, where: Layout, generation: int) -> int:
-    """Return how many registers C and D take: on gfx12 two elements of half precision share one."""
-    elements = len(where.d[0])
-    return elements // 2 if result != "f32" and generation >= 12 else elements
+def _as_halves(registers: Array, kind: str) -> Array:
+    """Return registers x waves x lanes as fp32, with the halves of each register one after the other."""
+    both = np.stack([registers & np.uint32(0xFFFF), registers >> np.uint32(16)], axis=1)
+    both = both.reshape(-1, *registers.shape[1:])
+    return bf16_to_f32(both) if kind == "bf16" else both.astype(np.uint16).view(np.float16).astype(np.float32)
 
 
-def _addend(text: str, result: str, where: Layout, generation: int, upper: bool) -> Callable[[Waves], Array]:
+def _addend(text: str, where: Layout) -> Callable[[Waves], Array]:
     m, n, _ = where.size
     if place(text) is None:
         bits = np.array([constant(text, "f32")], np.uint32)
         fixed = np.full((1, m, n), bits.view(np.float32)[0], np.float64)
         return lambda waves: fixed
-    length = _registers(result, where, generation)
+    length = len(where.d[0])
     first = _file(text, length)
 
     def read(waves: Waves) -> Array:
-        registers = _use(waves, first, length)
-        if result == "f32":
-            values = registers.view(np.float32)
-        elif generation >= 12:
-            values = as_halves(registers, result)
-        else:
-            values = as_halves(registers, result)[int(upper) :: 2]
         matrix = np.zeros((waves.count, m, n))
-        matrix[:, where.d[0], where.d[1]] = values.transpose(1, 0, 2)
+        matrix[:, where.d[0], where.d[1]] = _use(waves, first, length).view(np.float32).transpose(1, 0, 2)
         return matrix
 
     return read
-
-
-def _result(text: str, result: str, where: Layout, generation: int, upper: bool) -> Callable[[Waves, Array], None]:
-    length = _registers(result, where, generation)
-    first = _file(text, length)
-
-    def write(waves: Waves, matrix: Array) -> None:
-        _use(waves, first, length)
-        values = matrix[:, where.d[0], where.d[1]].transpose(1, 0, 2)
-        target = waves.vectors[first : first + length]
-        # Matrix instructions write every lane, whatever `exec` says.
-        if result == "f32":
-            target[...] = np.ascontiguousarray(values).view(np.uint32)
-        elif generation >= 12:
-            halves = from_f32(values, result)
-            target[...] = halves[0::2] | (halves[1::2] << np.uint32(16))
-        else:
-            shift = np.uint32(16 * upper)
-            target[...] = (target & ~(np.uint32(0xFFFF) << shift)) | (from_f32(values, result) << shift)
-
-    return write

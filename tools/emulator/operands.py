@@ -12,18 +12,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from .errors import EmulationError, UnknownInstruction
-from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Waves, any_lane, to_lanes, to_words
+from .errors import UnknownInstruction
+from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Array, Waves, to_lanes, to_words
 
-Array = npt.NDArray[Any]
+Place = tuple[str, int, int]
 Reader = Callable[[Waves], Array]
 Writer = Callable[[Waves, Array], None]
 
 DTYPES: Final[dict[str, Any]] = {
     "u32": np.uint32, "i32": np.int32, "f32": np.float32,
-    "u64": np.uint64, "i64": np.int64, "f64": np.float64,
+    "u64": np.uint64, "i64": np.int64,
     "u16": np.uint16, "i16": np.int16, "f16": np.float16,
 }  # fmt: skip
 _SPECIAL: Final = {
@@ -33,12 +32,11 @@ _SPECIAL: Final = {
 }  # fmt: skip
 _REGISTER: Final = re.compile(r"^(v|s|a|ttmp)(?:(\d+)|\[(\d+):(\d+)\])$")
 _FLOAT: Final = re.compile(r"^-?\d+\.\d+(e[-+]?\d+)?$")
-# 1 / (2 pi), which is printed short.
-_INVERSE_TWO_PI: Final = {"f16": 0x3118, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
-_FORMATS: Final = {"f16": "<e", "f32": "<f", "f64": "<d"}
+_INVERSE_TWO_PI: Final = 0x3E22F983  # of fp32, which is printed short
+_FORMATS: Final = {"16": "<e", "32": "<f", "64": "<d"}
 
 
-def place(text: str) -> tuple[str, int, int] | None:
+def place(text: str) -> Place | None:
     """Return the file (`v` or `s`), the place and the length of a register; None for what is none."""
     if text in _SPECIAL:
         return "s", _SPECIAL[text], 2 if text in ("vcc", "exec", "flat_scratch", "xnack_mask") else 1
@@ -54,8 +52,8 @@ def place(text: str) -> tuple[str, int, int] | None:
 
 def registers(text: str) -> list[tuple[str, int]]:
     """Return the registers of an operand, one by one."""
-    found = place(text)
-    return [] if found is None else [(found[0], found[1] + part) for part in range(found[2])]
+    where = place(text)
+    return [] if where is None else [(where[0], where[1] + part) for part in range(where[2])]
 
 
 def constant(text: str, kind: str) -> int:
@@ -64,81 +62,60 @@ def constant(text: str, kind: str) -> int:
     Raises:
         UnknownInstruction: It is no constant.
     """
-    seen = {"u": "f", "i": "f", "b": "f"}.get(kind[0], kind[0]) + kind[1:]
-    if text == "0.15915494" or text == "0.15915494309189532":
-        return _INVERSE_TWO_PI[seen]
+    if text == "0.15915494" and kind[1:] == "32":
+        return _INVERSE_TWO_PI
     if _FLOAT.match(text):
-        return int.from_bytes(struct.pack(_FORMATS[seen], float(text)), "little")
+        return int.from_bytes(struct.pack(_FORMATS[kind[1:]], float(text)), "little")
     try:
-        value = int(text, 0)
+        value = 0 if text == "null" else int(text, 0)
     except ValueError:
         raise UnknownInstruction(f"cannot read the operand {text!r}") from None
-    if kind == "f64" and text.startswith("0x"):
-        return (value << 32) & ((1 << 64) - 1)  # a literal is the upper half
     return value & ((1 << int(kind[1:])) - 1)
 
 
-def vector_reader(text: str, kind: str) -> Reader:
-    """Return how a vector instruction reads an operand: waves x lanes, or what stands for it."""
+def _fixed(text: str, kind: str) -> Array:
+    value = constant(text, kind)
+    return _seen((np.array([value & 0xFFFFFFFF], np.uint32), np.array([value >> 32], np.uint32)), kind)
+
+
+def vector_reader(text: str, kind: str, where: Place | None = None) -> Reader:
+    """Return how a vector instruction reads an operand: waves x lanes, or what stands for it.
+
+    Args:
+        text: The operand.
+        kind: Its type.
+        where: The register, where it is another than the text says.
+    """
     if kind == "mask":
         return mask_reader(text)
-    text, negative, absolute, signed = _signs(text)
-    bits = int(kind[1:])
-    found = place(text)
-    if found is None:
-        value = np.array([[constant_or_special(text, kind)]], np.uint64)
-        fixed = _seen(_words(value), kind)
+    text, negative, absolute = _signs(text)
+    where = where or place(text)
+    if where is None:
+        fixed = _fixed(text, kind)[:, None]
         read: Reader = lambda waves: fixed  # noqa: E731
     else:
-        file, first, length = found
-        if bits == 64 and length != 2:
+        if kind[1:] == "64" and where[2] != 2:
             raise UnknownInstruction(f"{text} is no 64-bit operand")
-        read = _file_reader(file, first, bits == 64, kind)
-    if signed:
-        raise UnknownInstruction(f"sext of {text} outside of SDWA")
+        read = _file_reader(where, kind)
     return _with_signs(read, kind, negative, absolute) if negative or absolute else read
 
 
-def constant_or_special(text: str, kind: str) -> int:
-    """Return the bits of a constant, or of a name that always reads the same."""
-    return 0 if text == "null" else constant(text, kind)
+def _signs(text: str) -> tuple[str, bool, bool]:
+    """Return an operand without its signs, and which it had: minus, absolute value."""
+    negative = text.startswith("-") and not text[1:2].isdigit()
+    text = text[1:] if negative else text
+    absolute = text.startswith("|") and text.endswith("|")
+    return text[1:-1] if absolute else text, negative, absolute
 
 
-def _signs(text: str) -> tuple[str, bool, bool, bool]:
-    """Return an operand without its signs, and which it had: minus, absolute value, sign extension."""
-    negative = absolute = signed = False
-    while True:
-        if text.startswith("-") and not text[1:2].isdigit():
-            text, negative = text[1:], True
-        elif text.startswith("|") and text.endswith("|"):
-            text, absolute = text[1:-1], True
-        elif match := re.fullmatch(r"(neg|abs|sext)\((.*)\)", text):
-            text = match[2]
-            negative, absolute, signed = (
-                negative or match[1] == "neg",
-                absolute or match[1] == "abs",
-                match[1] == "sext",
-            )
-        else:
-            return text, negative, absolute, signed
-
-
-def _file_reader(file: str, first: int, wide: bool, kind: str) -> Reader:
-    key, next_key = (file, first), (file, first + 1)
+def _file_reader(where: Place, kind: str) -> Reader:
+    file, first, _ = where
+    keys = [(file, first + part) for part in range(2 if kind[1:] == "64" else 1)]
 
     def read(waves: Waves) -> Array:
-        if waves.pending:
-            if key in waves.pending:
-                waves.use(key)
-            if wide and next_key in waves.pending:
-                waves.use(next_key)
-        if file == "v":
-            low = waves.vectors[first]
-            high = waves.vectors[first + 1] if wide else None
-        else:
-            low = waves.scalars[first][:, None]
-            high = waves.scalars[first + 1][:, None] if wide else None
-        return _seen((low, high), kind)
+        waves.use(*keys)
+        words = [waves.vectors[at] if file == "v" else waves.scalars[at][:, None] for _, at in keys]
+        return _seen((words[0], words[-1]), kind)
 
     return read
 
@@ -147,17 +124,14 @@ def _words(value: Array) -> tuple[Array, Array]:
     return (value & np.uint64(0xFFFFFFFF)).astype(np.uint32), (value >> np.uint64(32)).astype(np.uint32)
 
 
-def _seen(words: tuple[Array, Array | None], kind: str) -> Array:
-    """Return 32-bit words as a type."""
+def _seen(words: tuple[Array, Array], kind: str) -> Array:
+    """Return 32-bit words as a type; the second word counts for types of 64 bits."""
     low, high = words
-    bits = int(kind[1:])
-    if bits == 32:
-        return low if kind == "u32" else low.view(DTYPES[kind])
-    if bits == 64:
-        assert high is not None
-        whole = low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
-        return whole.view(DTYPES[kind])
-    return low.astype(np.uint16).view(DTYPES[kind])
+    if kind[1:] == "64":
+        low = low.astype(np.uint64) | (high.astype(np.uint64) << np.uint64(32))
+    elif kind[1:] == "16":
+        low = low.astype(np.uint16)
+    return low.view(DTYPES[kind])
 
 
 def _with_signs(read: Reader, kind: str, negative: bool, absolute: bool) -> Reader:
@@ -180,18 +154,15 @@ def _with_signs(read: Reader, kind: str, negative: bool, absolute: bool) -> Read
 
 def mask_reader(text: str) -> Reader:
     """Return how an instruction reads a mask with one bit for each lane."""
-    found = place(text)
-    if found is None:
-        value = constant_or_special(text, "u64")
+    where = place(text)
+    if where is None:
+        value = constant(text, "u64")
         words = np.array([[value & 0xFFFFFFFF], [value >> 32]], np.uint32)
         return lambda waves: to_lanes(np.broadcast_to(words, (2, waves.count)), waves.lanes)
-    _, first, length = found
+    first, keys = where[1], registers(text)
 
     def mask(waves: Waves) -> Array:
-        if waves.pending:
-            for register in range(first, first + length):
-                if ("s", register) in waves.pending:
-                    waves.use(("s", register))
+        waves.use(*keys)
         return to_lanes(waves.scalars[first : first + 2], waves.lanes)
 
     return mask
@@ -201,27 +172,15 @@ def scalar_reader(text: str, kind: str) -> Reader:
     """Return how a scalar instruction reads an operand: an array over waves."""
     if text == "scc":
         return lambda waves: waves.scc.astype(np.uint32)
-    if text in ("vccz", "execz"):
-        mask = VCC if text == "vccz" else EXEC
-        return lambda waves: (~any_lane(waves, mask)).astype(np.uint32)
-    text, negative, absolute, _ = _signs(text)
-    found = place(text)
-    if found is None:
-        fixed = _seen(_words(np.array([constant_or_special(text, kind)], np.uint64)), kind)
+    text, negative, absolute = _signs(text)
+    where = place(text)
+    if where is None:
+        fixed = _fixed(text, kind)
         return lambda waves: fixed
-    file, first, length = found
-    wide = kind.endswith("64")
-    if file != "s" or (wide and length != 2):
+    if where[0] != "s" or (kind[1:] == "64" and where[2] != 2):
         raise UnknownInstruction(f"{text} is no scalar operand of type {kind}")
-    keys = [("s", first + part) for part in range(2 if wide else 1)]
-
-    def read(waves: Waves) -> Array:
-        if waves.pending:
-            for key in keys:
-                if key in waves.pending:
-                    waves.use(key)
-        return _seen((waves.scalars[first], waves.scalars[first + 1] if wide else None), kind)
-
+    by_lane = _file_reader(where, kind)
+    read: Reader = lambda waves: by_lane(waves)[:, 0]  # noqa: E731
     return _with_signs(read, kind, negative, absolute) if negative or absolute else read
 
 
@@ -235,10 +194,10 @@ def vector_writer(text: str, kind: str, keep_high: bool = False) -> Writer:
     """
     if kind == "mask":
         return mask_writer(text)
-    found = place(text)
-    if found is None or found[0] != "v":
+    where = place(text)
+    if where is None or where[0] != "v":
         raise UnknownInstruction(f"{text} is no vector register to write")
-    _, first, length = found
+    _, first, length = where
     bits = int(kind[1:])
     if (bits == 64) != (length == 2):
         raise UnknownInstruction(f"{text} is no place for a result of type {kind}")
@@ -259,8 +218,7 @@ def put(waves: Waves, first: int, value: Array, bits: int, where: Array | None =
     else:
         words = (value.view(f"u{bits // 8}"),)
     for part, word in enumerate(words):
-        if waves.pending and ("v", first + part) in waves.pending:
-            waves.use(("v", first + part))
+        waves.use(("v", first + part))
         register = waves.vectors[first + part]
         if where is not None:
             np.copyto(register, word, where=waves.active & where)
@@ -274,10 +232,10 @@ def mask_writer(text: str) -> Writer:
     """Return how an instruction writes a mask; the bits of inactive lanes become 0."""
     if text == "null":
         return lambda waves, value: None
-    found = place(text)
-    if found is None or found[0] != "s":
+    where = place(text)
+    if where is None or where[0] != "s":
         raise UnknownInstruction(f"{text} is no place for a mask")
-    first = found[1]
+    first = where[1]
 
     def write(waves: Waves, value: Array) -> None:
         words = to_words(np.broadcast_to(value, waves.active.shape) & waves.active)
@@ -290,11 +248,11 @@ def scalar_writer(text: str, kind: str) -> Writer:
     """Return how a scalar instruction writes its result."""
     if text == "null":
         return lambda waves, value: None
-    found = place(text)
+    where = place(text)
     wide = kind.endswith("64")
-    if found is None or found[0] != "s" or (wide and found[2] != 2):
+    if where is None or where[0] != "s" or (wide and where[2] != 2):
         raise UnknownInstruction(f"{text} is no scalar register for a result of type {kind}")
-    first = found[1]
+    first = where[1]
 
     def write(waves: Waves, value: Array) -> None:
         words = _words(value.view(np.uint64)) if wide else (value.view(np.uint32),)
@@ -306,8 +264,7 @@ def scalar_writer(text: str, kind: str) -> Writer:
 def write_scalars(waves: Waves, first: int, words: Any) -> None:
     """Write registers that follow each other, and what depends on them."""
     for part, word in enumerate(words):
-        if waves.pending and ("s", first + part) in waves.pending:
-            waves.use(("s", first + part))
+        waves.use(("s", first + part))
         waves.scalars[first + part] = word
     if first + len(words) > EXEC and first <= EXEC + 1:
         waves.exec_written()
@@ -323,11 +280,6 @@ def no_modifiers(given: dict[str, str], *allowed: str) -> None:
         raise UnknownInstruction(f"unknown modifiers {', '.join(unknown)}")
 
 
-def whole(text: str | None, missing: int = 0) -> int:
-    """Return a modifier that is a number."""
-    if text is None:
-        return missing
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise EmulationError(f"{text!r} is no number") from None
+def whole(text: str | None) -> int:
+    """Return a modifier that is a number, 0 where it is not there."""
+    return int(text or "0", 0)

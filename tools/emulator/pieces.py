@@ -74,10 +74,10 @@ def place_of(target: str, size: int) -> tuple[int, list[Register]]:
     Raises:
         UnknownInstruction: The operand is of another size.
     """
-    found = place(target)
-    if found is None or found[0] != "v" or found[2] != max(1, size // 4):
+    where = place(target)
+    if where is None or where[0] != "v" or where[2] != max(1, size // 4):
         raise UnknownInstruction(f"{target} is no place for {size} bytes")
-    return found[1], registers(target)
+    return where[1], registers(target)
 
 
 def fill(waves: Waves, first: int, lanes: Lanes, values: Array, what: Piece) -> None:
@@ -98,9 +98,7 @@ def fill(waves: Waves, first: int, lanes: Lanes, values: Array, what: Piece) -> 
 
 def take(waves: Waves, first: int, keys: Iterable[Register], lanes: Lanes, what: Piece) -> Array:
     """Return the bytes that the lanes store: lanes x bytes."""
-    for key in keys:
-        if key in waves.pending:
-            waves.use(key)
+    waves.use(*keys)
     count = max(1, what.size // 4)
     words = np.stack([waves.vectors[first + part][lanes.index, lanes.lane] for part in range(count)], axis=1)
     if what.size < 4:

@@ -21,7 +21,7 @@ _LABEL: Final = re.compile(r"^([.\w$]+):$")
 # Commas inside brackets and parentheses do not separate operands.
 _COMMA: Final = re.compile(r",\s*(?![^\[(]*[\])])")
 _FLAGS: Final = frozenset((
-    "glc", "slc", "dlc", "nt", "sc0", "sc1", "offen", "idxen", "clamp", "gds", "lds", "row_mirror", "row_half_mirror",
+    "glc", "slc", "dlc", "nt", "sc0", "sc1", "offen", "idxen", "clamp",
 ))  # fmt: skip
 
 
@@ -81,17 +81,16 @@ class Program:
     preloaded_entry: int | None = None
 
     @classmethod
-    def parse(cls, text: str, name: str | None = None) -> Program:
-        """Read a kernel from the text of a module; without a name, the only one there is.
+    def parse(cls, text: str) -> Program:
+        """Read the kernel of a module from its text.
 
         Raises:
-            ValueError: The text has no such kernel, or several and no name was given.
+            ValueError: The text has not just one kernel, or names no target.
         """
         names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
-        if name is None and len(names) == 1:
-            name = names[0]
-        if name is None or name not in names:
-            raise ValueError(f"no kernel {name!r} in the text: it has {', '.join(names) or 'none'}")
+        if len(names) != 1:
+            raise ValueError(f"the text has {len(names)} kernels: {', '.join(names)}")
+        (name,) = names
         target = re.search(r'\.amdgcn_target\s+"[^"]*--(gfx\w+)', text)
         if target is None:
             raise ValueError("the text names no target (.amdgcn_target)")

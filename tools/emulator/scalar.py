@@ -13,21 +13,10 @@ import numpy as np
 
 from . import floats
 from .errors import UnknownInstruction
-from .integers import (
-    bit_field_mask,
-    carry,
-    count_bits,
-    leading,
-    leading_signs,
-    reverse_bits,
-    shift_amount,
-    to_u32,
-    trailing,
-    widened,
-)
-from .operands import Array, no_modifiers, scalar_reader, scalar_writer
+from .integers import carry, count_bits, leading, reverse_bits, shift_amount, to_u32, trailing, widened
+from .operands import no_modifiers, scalar_reader, scalar_writer
 from .program import Instruction
-from .waves import Waves
+from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
 # A function that returns the result, or the result and the condition code.
@@ -40,15 +29,13 @@ def _overflow(value: Array) -> tuple[Array, Array]:
 
 def _field(value: Array, control: Array) -> Array:
     """Extract bits: the offset in the low bits of the control, the width from bit 16."""
-    bits = 8 * value.itemsize
-    unsigned = value.view(f"u{value.itemsize}")
-    offset = (control & np.uint32(bits - 1)).astype(unsigned.dtype)
-    width = np.minimum((control >> np.uint32(16)) & np.uint32(0x7F), np.uint32(bits)).astype(unsigned.dtype)
-    last = np.where(width == bits, unsigned.dtype.type(0), unsigned.dtype.type(1) << shift_amount(width, bits))
-    field = (unsigned >> offset) & (last - unsigned.dtype.type(1)).astype(unsigned.dtype)
+    unsigned = value.view(np.uint32)
+    width = np.minimum((control >> np.uint32(16)) & np.uint32(0x7F), np.uint32(32))
+    last = np.where(width == 32, np.uint32(0), np.uint32(1) << shift_amount(width))
+    field = (unsigned >> shift_amount(control)) & (last - np.uint32(1)).astype(np.uint32)
     if value.dtype.kind == "u":
         return field
-    sign = np.where(width > 0, (last >> unsigned.dtype.type(1)), 0).astype(unsigned.dtype)
+    sign = np.where(width > 0, last >> np.uint32(1), 0).astype(np.uint32)
     return ((field ^ sign) - sign).view(value.dtype)
 
 
@@ -67,20 +54,6 @@ def _sized(name: str, compute: Callable[..., Any], scc: str, operands: int = 2) 
     return {f"{name}_b{bits}": (f"u{bits}", " ".join([f"u{bits}"] * operands), compute, scc) for bits in (32, 64)}
 
 
-def _shifts() -> dict[str, tuple[str, str, Any, str]]:
-    table = {}
-    for bits in (32, 64):
-        for name, kind, compute in (
-            ("s_lshl_b", "u", lambda a, b: a << b), ("s_lshr_b", "u", lambda a, b: a >> b),
-            ("s_ashr_i", "i", lambda a, b: a >> b),
-        ):  # fmt: skip
-            table[f"{name}{bits}"] = (
-                f"{kind}{bits}", f"{kind}{bits} u32",
-                lambda a, b, compute=compute, bits=bits: compute(a, shift_amount(b, bits).astype(a.dtype)), _NONZERO,
-            )  # fmt: skip
-    return table
-
-
 # name -> result, operands, function, what becomes of the condition code
 _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     **_sized("s_mov", lambda a: a, _KEEP, 1),
@@ -89,26 +62,21 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     **_sized("s_or", lambda a, b: a | b, _NONZERO),
     **_sized("s_xor", lambda a, b: a ^ b, _NONZERO),
     **_sized("s_nand", lambda a, b: ~(a & b), _NONZERO),
-    **_sized("s_nor", lambda a, b: ~(a | b), _NONZERO),
-    **_sized("s_xnor", lambda a, b: ~(a ^ b), _NONZERO),
     **_sized("s_andn2", lambda a, b: a & ~b, _NONZERO),
     **_sized("s_orn2", lambda a, b: a | ~b, _NONZERO),
-    **_shifts(),
-    "s_bfm_b32": ("u32", "u32 u32", bit_field_mask, _KEEP),
+    "s_lshl_b32": ("u32", "u32 u32", lambda a, b: a << shift_amount(b), _NONZERO),
+    "s_lshl_b64": ("u64", "u64 u32", lambda a, b: a << shift_amount(b, 64).astype(np.uint64), _NONZERO),
+    "s_lshr_b32": ("u32", "u32 u32", lambda a, b: a >> shift_amount(b), _NONZERO),
+    "s_lshr_b64": ("u64", "u64 u32", lambda a, b: a >> shift_amount(b, 64).astype(np.uint64), _NONZERO),
+    "s_ashr_i32": ("i32", "i32 u32", lambda a, b: a >> shift_amount(b).astype(np.int32), _NONZERO),
+    "s_ashr_i64": ("i64", "i64 u32", lambda a, b: a >> shift_amount(b, 64).astype(np.int64), _NONZERO),
     "s_bfe_u32": ("u32", "u32 u32", _field, _NONZERO),
     "s_bfe_i32": ("i32", "i32 u32", _field, _NONZERO),
-    "s_bfe_u64": ("u64", "u64 u32", _field, _NONZERO),
-    "s_bfe_i64": ("i64", "i64 u32", _field, _NONZERO),
     "s_brev_b32": ("u32", "u32", reverse_bits, _KEEP),
     "s_bcnt1_i32_b32": ("u32", "u32", count_bits, _NONZERO),
     "s_bcnt1_i32_b64": ("u32", "u64", count_bits, _NONZERO),
-    "s_bcnt0_i32_b32": ("u32", "u32", lambda a: count_bits(~a), _NONZERO),
     "s_clz_i32_u32": ("u32", "u32", leading, _KEEP),
     "s_ctz_i32_b32": ("u32", "u32", trailing, _KEEP),
-    "s_ctz_i32_b64": ("u32", "u64", trailing, _KEEP),
-    "s_cls_i32": ("u32", "i32", leading_signs, _KEEP),
-    "s_sext_i32_i16": ("i32", "u32", lambda a: a.astype(np.uint16).view(np.int16).astype(np.int32), _KEEP),
-    "s_sext_i32_i8": ("i32", "u32", lambda a: a.astype(np.uint8).view(np.int8).astype(np.int32), _KEEP),
     "s_abs_i32": ("u32", "i32", lambda a: np.where(a < 0, -a, a).view(np.uint32), _NONZERO),
     "s_add_u32": ("u32", "u32 u32", lambda a, b: carry(widened(a) + b), _GIVEN),
     "s_sub_u32": ("u32", "u32 u32", lambda a, b: carry(widened(a) - b), _GIVEN),
@@ -116,39 +84,27 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     "s_subb_u32": ("u32", "u32 u32 scc", lambda a, b, c: carry(widened(a) - b - c), _GIVEN),
     "s_add_i32": ("u32", "i32 i32", lambda a, b: _overflow(widened(a) + b), _GIVEN),
     "s_sub_i32": ("u32", "i32 i32", lambda a, b: _overflow(widened(a) - b), _GIVEN),
-    "s_absdiff_i32": ("u32", "i32 i32", lambda a, b: to_u32(np.abs(widened(a) - b) & 0xFFFFFFFF), _NONZERO),
     "s_add_nc_u64": ("u64", "u64 u64", lambda a, b: a + b, _KEEP),
     "s_sub_nc_u64": ("u64", "u64 u64", lambda a, b: a - b, _KEEP),
     "s_mul_u64": ("u64", "u64 u64", lambda a, b: a * b, _KEEP),
     "s_mul_i32": ("u32", "u32 u32", lambda a, b: a * b, _KEEP),
     "s_mul_hi_u32": ("u32", "u32 u32", lambda a, b: to_u32((a.astype(np.uint64) * b) >> np.uint64(32)), _KEEP),
     "s_mul_hi_i32": ("i32", "i32 i32", lambda a, b: ((widened(a) * b) >> 32).astype(np.int32), _KEEP),
-    "s_lshl1_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 1) + b), _GIVEN),
-    "s_lshl2_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 2) + b), _GIVEN),
-    "s_lshl3_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 3) + b), _GIVEN),
-    "s_lshl4_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 4) + b), _GIVEN),
     "s_min_i32": ("i32", "i32 i32", _extremum(np.less), _GIVEN),
     "s_max_i32": ("i32", "i32 i32", _extremum(np.greater_equal), _GIVEN),
-    "s_min_u32": ("u32", "u32 u32", _extremum(np.less), _GIVEN),
-    "s_max_u32": ("u32", "u32 u32", _extremum(np.greater_equal), _GIVEN),
     "s_cselect_b32": ("u32", "u32 u32 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
     "s_cselect_b64": ("u64", "u64 u64 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
-    "s_cmov_b32": ("u32", "u32 old scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
-    "s_bitset1_b32": ("u32", "u32 old", lambda a, b: b | (np.uint32(1) << shift_amount(a, 32)), _KEEP),
     "s_bitset0_b32": ("u32", "u32 old", lambda a, b: b & ~(np.uint32(1) << shift_amount(a, 32)), _KEEP),
-    "s_pack_ll_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b << np.uint32(16)), _KEEP),
     "s_pack_lh_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b & np.uint32(0xFFFF0000)), _KEEP),
-    "s_pack_hh_b32_b16": ("u32", "u32 u32", lambda a, b: (a >> np.uint32(16)) | (b & np.uint32(0xFFFF0000)), _KEEP),
     "s_fmac_f32": ("f32", "f32 f32 old", lambda a, b, c: floats.TABLE["v_fma_f32"].compute(a, b, c), _KEEP),
 }  # fmt: skip
 _ALIASES: Final = {
-    "s_min_num_f32": "s_min_f32", "s_max_num_f32": "s_max_f32",
+    "v_s_rcp_f32": "s_rcp_f32", "s_min_num_f32": "s_min_f32", "s_max_num_f32": "s_max_f32",
     "s_add_co_i32": "s_add_i32", "s_sub_co_i32": "s_sub_i32", "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32",
     "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32",
     "s_and_not1_b32": "s_andn2_b32", "s_and_not1_b64": "s_andn2_b64",
     "s_or_not1_b32": "s_orn2_b32", "s_or_not1_b64": "s_orn2_b64",
-    "s_ff1_i32_b32": "s_ctz_i32_b32", "s_ff1_i32_b64": "s_ctz_i32_b64", "s_flbit_i32_b32": "s_clz_i32_u32",
-    "s_flbit_i32": "s_cls_i32",
+    "s_ff1_i32_b32": "s_ctz_i32_b32", "s_flbit_i32_b32": "s_clz_i32_u32",
 }  # fmt: skip
 # Instructions with a constant of 16 bits and a register that is read and written.
 _SHORT: Final = {"s_addk_i32": "s_add_i32", "s_addk_co_i32": "s_add_i32", "s_mulk_i32": "s_mul_i32"}
@@ -158,10 +114,7 @@ _COMPARE: Final[dict[str, Callable[[Array, Array], Array]]] = {
 }  # fmt: skip
 _MASKS: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "and": lambda s, e: s & e, "or": lambda s, e: s | e, "xor": lambda s, e: s ^ e, "andn2": lambda s, e: s & ~e,
-    "and_not1": lambda s, e: s & ~e, "orn2": lambda s, e: s | ~e, "or_not1": lambda s, e: s | ~e,
-    "nand": lambda s, e: ~(s & e), "nor": lambda s, e: ~(s | e), "xnor": lambda s, e: ~(s ^ e),
-    "andn1": lambda s, e: ~s & e, "and_not0": lambda s, e: ~s & e, "orn1": lambda s, e: ~s | e,
-    "or_not0": lambda s, e: ~s | e,
+    "and_not1": lambda s, e: s & ~e,
 }  # fmt: skip
 
 
@@ -181,8 +134,6 @@ def decode(instruction: Instruction) -> Step:
         return _ordinary("s_mov_b32", operands[0], [_extended(operands[1])])
     if name.startswith(("s_cmp_", "s_cmpk_")):
         return _comparison(name, operands)
-    if name.startswith("s_bitcmp"):
-        return _bit(name, operands)
     if name.rpartition("_")[0].endswith("_saveexec"):
         return _save_exec(name, operands)
     if f"v_{name[2:]}" in floats.TABLE and name.startswith("s_"):
@@ -233,19 +184,6 @@ def _comparison(name: str, operands: tuple[str, ...]) -> Step:
 
     def step(waves: Waves) -> None:
         waves.scc = np.broadcast_to(compare(*(read(waves) for read in readers)), waves.scc.shape).copy()
-
-    return step
-
-
-def _bit(name: str, operands: tuple[str, ...]) -> Step:
-    bits = int(name[-2:])
-    value, place = scalar_reader(operands[0], f"u{bits}"), scalar_reader(operands[1], "u32")
-    wanted = int(name.removeprefix("s_bitcmp")[0])
-
-    def step(waves: Waves) -> None:
-        word = value(waves)
-        bit = (word >> shift_amount(place(waves), bits).astype(word.dtype)) & word.dtype.type(1)
-        waves.scc = np.broadcast_to(bit == wanted, waves.scc.shape).copy()
 
     return step
 

@@ -101,9 +101,6 @@ class Store:
         self._write_epoch = np.zeros(units, np.int32)
         self._read_epoch = np.zeros(units, np.int32)
         self._allowed: list[tuple[int, int, bool, bool]] = []
-        # Of atomics, once there is one.
-        self._changer: Array | None = None
-        self._change_epoch: Array = self._write_epoch
 
     def allow(self, first: int, size: int, contents: bytes | None = None, constant: bool = False) -> None:
         """Make a range accessible: written if there are contents, only to be read if it is constant."""
@@ -135,8 +132,6 @@ class Store:
                 which = int(np.argmin(written))
                 raise MemoryFault(f"reads {self._at(offset[which])}, which nobody has written")
             self._meet(units, self._writer, self._write_epoch, lanes, "reads", "written")
-            if self._changer is not None:
-                self._meet(units, self._changer, self._change_epoch, lanes, "reads", "changed")
             self._remember(self._reader, self._read_epoch, units, lanes)
         return self._gather(offset, size)
 
@@ -149,13 +144,13 @@ class Store:
         """
         size = values.shape[1]
         units = self._units(offset, size, "writes")
-        self._not_constant(units, offset, "writes")
+        constant = self._constant[units].any(axis=1)
+        if constant.any():
+            raise MemoryFault(f"writes {self._at(offset[int(np.argmax(constant))])}, which is only to be read")
         self._meet(units, self._reader, self._read_epoch, lanes, "writes", "read")
         # Waves that hold the same value may both write it: compilers let them.
         changed = (self._gather(offset, size) != values).reshape(len(offset), units.shape[1], -1).any(axis=2)
         self._meet(units, self._writer, self._write_epoch, lanes, "writes", "written", changed)
-        if self._changer is not None:
-            self._meet(units, self._changer, self._change_epoch, lanes, "writes", "changed")
         self._scatter(offset, values)
         lost = (self._gather(offset, size) != values).any(axis=1)
         if lost.any():
@@ -163,29 +158,6 @@ class Store:
         self._written[units] = True
         self._writer[units] = lanes.wave[:, None]
         self._write_epoch[units] = lanes.signalled[:, None]
-
-    def add(self, offset: Array, size: int, lanes: Lanes) -> None:
-        """Check an atomic access: inside, of bytes that somebody has written; atomics do not race with each other.
-
-        Raises:
-            MemoryFault: Outside, of bytes that nobody has written, or of what is only to be read.
-            Race: Of what another wave reads or writes by other instructions, with no barrier between.
-        """
-        units = self._units(offset, size, "changes")
-        self._not_constant(units, offset, "changes")
-        written = self._written[units].all(axis=1)
-        if not written.all():
-            raise MemoryFault(f"changes {self._at(offset[int(np.argmin(written))])}, which nobody has written")
-        self._meet(units, self._reader, self._read_epoch, lanes, "changes", "read")
-        self._meet(units, self._writer, self._write_epoch, lanes, "changes", "written")
-        if self._changer is None:
-            self._changer, self._change_epoch = np.full_like(self._writer, _NOBODY), np.zeros_like(self._write_epoch)
-        self._remember(self._changer, self._change_epoch, units, lanes)
-
-    def _not_constant(self, units: Array, offset: Array, does: str) -> None:
-        constant = self._constant[units].any(axis=1)
-        if constant.any():
-            raise MemoryFault(f"{does} {self._at(offset[int(np.argmax(constant))])}, which is only to be read")
 
     def _explain(self, offset: Array, size: int, lanes: Lanes, lost: Array) -> None:
         """Raise where lanes wrote different values to the same bytes at once."""
@@ -248,9 +220,6 @@ class Store:
         before = self._unit
         for name in _RECORDS:
             setattr(self, name, np.repeat(getattr(self, name), self._unit))
-        if self._changer is not None:
-            self._changer = np.repeat(self._changer, self._unit)
-            self._change_epoch = np.repeat(self._change_epoch, self._unit)
         self._unit = 1
         for first, size, constant, written in self._allowed:
             end = slice((first + size) // before * before, first + size)  # what was no whole unit

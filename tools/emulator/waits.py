@@ -27,7 +27,7 @@ COUNTERS: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     12: {"loadcnt": (LOAD,), "storecnt": (STORE,), "dscnt": (LDS,), "kmcnt": (SCALAR,)},
 }
 # Counters of what no kernel here does: exports, samples, ray tracing. A wait for them waits for nothing.
-_UNUSED: Final = frozenset(("expcnt", "samplecnt", "bvhcnt"))
+_UNUSED: Final = ("expcnt", "samplecnt", "bvhcnt")
 
 Step = Callable[[Waves], None]
 
@@ -84,10 +84,9 @@ class Counters:
         """
         in_order = kind != SCALAR and self._generation < (11 if half else 12)
         for register in registers:
-            if register in waves.pending:
-                if not in_order or set(waves.pending[register]) != {self._of[kind]}:
-                    waves.use(register)
-                waves.pending.pop(register, None)
+            if not in_order or set(waves.pending.get(register, ())) != {self._of[kind]}:
+                waves.use(register)
+            waves.pending.pop(register, None)
 
     def at_barrier(self, waves: Waves) -> None:
         """Check that no access to LDS memory is under way at a barrier: behind it others write, and read the written.
@@ -131,12 +130,9 @@ def _wanted(instruction: Instruction) -> list[tuple[str, int]]:
             return [(match[1], int(match[2])) for match in found if match]
     elif name.startswith("s_waitcnt_") and operands[:1] == ("null",):
         return [(name.removeprefix("s_waitcnt_"), int(operands[1], 0))]
-    elif name == "s_wait_loadcnt_dscnt":
+    elif name.endswith("cnt_dscnt"):
         both = int(operands[0], 0)  # six bits each
-        return [("loadcnt", both >> 8), ("dscnt", both & 0x3F)]
-    elif name == "s_wait_storecnt_dscnt":
-        both = int(operands[0], 0)
-        return [("storecnt", both >> 8), ("dscnt", both & 0x3F)]
+        return [(name.removeprefix("s_wait_").removesuffix("_dscnt"), both >> 8), ("dscnt", both & 0x3F)]
     elif name.startswith("s_wait_") and operands:
         return [(name.removeprefix("s_wait_"), int(operands[0], 0))]
     raise UnknownInstruction(f"a wait that cannot be read: {instruction.text}")

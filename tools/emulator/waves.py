@@ -95,17 +95,17 @@ class Waves:
         self.active = to_lanes(self.scalars[EXEC : EXEC + 2], self.lanes)
         self.every_lane = bool(self.active.all())
 
-    def use(self, register: Register) -> None:
-        """Check that nothing is under way into a register that an instruction reads or writes.
+    def use(self, *registers: Register) -> None:
+        """Check that nothing is under way into registers that an instruction reads or writes.
 
         Raises:
-            NotWaitedFor: A load into it has not been waited for.
+            NotWaitedFor: A load into one has not been waited for.
         """
-        for counter, number in self.pending[register].items():
-            if (number > self.finished[counter]).any():
-                kind, place = register
-                raise NotWaitedFor(f"{kind}{place} is used before the load into it was waited for")
-        del self.pending[register]
+        for register in registers if self.pending else ():
+            for counter, number in self.pending.pop(register, {}).items():
+                if (number > self.finished[counter]).any():
+                    kind, place = register
+                    raise NotWaitedFor(f"{kind}{place} is used before the load into it was waited for")
 
     def parts(self, choose: Array) -> tuple[Waves, Waves]:
         """Split into those that are chosen and the others."""

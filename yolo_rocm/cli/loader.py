@@ -26,7 +26,7 @@ def loader(
 
     settings = resolve(preset)
     section = settings.preset.loader
-    asked = "loader.workers" in settings.explicit
+    asked = settings.is_explicit("loader.workers")
     found = recommended_workers(wanted=section.workers, asked=asked, memfd=HAS_MEMFD)
     facts = loader_facts(found, section.model_dump())
     checked = None

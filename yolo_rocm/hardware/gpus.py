@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,27 +77,16 @@ class Gpu:
         """Describe the card in a few words."""
         maker = self.vendor.upper()
         size = "integrated" if self.integrated else f"{self.vram_gb:.0f} GB" if self.vram_gb else None
-        if self.name:
-            words, details = [maker, self.name.removeprefix(f"{maker} ")], [self.gfx, size]
-        else:
-            words, details = [maker, "GPU", self.gfx or ""], [size]
-        told = ", ".join(word for word in details if word)
-        return " ".join(words).strip() + (f" ({told})" if told else "")
+        name = self.name.removeprefix(f"{maker} ") if self.name else f"GPU {self.gfx or ''}".strip()
+        details = ", ".join(word for word in (self.name and self.gfx, size) if word)
+        return f"{maker} {name}{f' ({details})' if details else ''}"
 
 
 def _known(gfx: str | None, device: int | None, revision: int | None, **facts: Any) -> Gpu:
     """Return an AMD GPU with everything that follows from its ids."""
-    facts.setdefault("wave", wave_of(gfx))
-    facts.setdefault("integrated", gfx in INTEGRATED)
-    return Gpu(
-        "amd",
-        gfx,
-        name=facts.pop("name", None) or marketing_name(device, revision),
-        family=family_of(gfx),
-        device=device,
-        revision=revision,
-        **facts,
-    )
+    facts = {"wave": wave_of(gfx), "integrated": gfx in INTEGRATED, **facts}
+    facts["name"] = facts.get("name") or marketing_name(device, revision)
+    return Gpu("amd", gfx, family=family_of(gfx), device=device, revision=revision, **facts)
 
 
 def linux_gpus(root: Path, environ: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -156,7 +147,7 @@ def _kfd_gpus(root: Path, cards: Mapping[str, Path], environ: Mapping[str, str])
             gfx,
             device,
             revision,
-            name=marketing_name(device, revision) or text(pci / "product_name") or None,  # as the board's maker has it
+            name=marketing_name(device, revision) or text(pci / "product_name"),  # as the board's maker has it
             vram_gb=vram or _gib(pci, "vram"),
             gtt_gb=_gib(pci, "gtt"),
             wave=facts.get("wave_front_size") or wave_of(gfx),
@@ -178,13 +169,8 @@ def _hidden(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
         wanted = environ.get(name, "")
         if not wanted.strip():
             continue
-        chosen: list[Gpu] = []
-        for word in wanted.split(","):
-            found = _named(word.strip(), shown)
-            if found is None:  # HIP stops at the first entry it cannot find
-                break
-            if found not in chosen:
-                chosen.append(found)
+        named = takewhile(bool, (_named(word.strip(), shown) for word in wanted.split(",")))
+        chosen = [gpu for gpu in dict.fromkeys(named) if gpu]  # HIP stops at the first entry it cannot find
         hidden += [replace(gpu, hidden_by=f"{name}={wanted}") for gpu in shown if gpu not in chosen]
         shown = chosen
     return (*shown, *hidden)
@@ -224,12 +210,11 @@ def windows_gpus(adapters: Adapters | None = None) -> tuple[Gpu, ...]:
 
 
 def _windows_gpu(entry: Mapping[str, Any]) -> Gpu | None:
-    id = str(entry.get("MatchingDeviceId", ""))
-    match = re.search(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", id, re.IGNORECASE)
+    ids = r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})(?:.*REV_([0-9A-F]{2}))?"
+    match = re.search(ids, str(entry.get("MatchingDeviceId", "")), re.IGNORECASE)
     if match is None:
         return None
-    vendor, device = (int(part, 16) for part in match.groups())
-    revision = re.search(r"REV_([0-9A-F]{2})", id, re.IGNORECASE)
+    vendor, device, revision = (int(part, 16) if part else None for part in match.groups())
     size = entry.get("HardwareInformation.qwMemorySize")
     if isinstance(size, bytes):
         size = int.from_bytes(size, "little")
@@ -239,20 +224,16 @@ def _windows_gpu(entry: Mapping[str, Any]) -> Gpu | None:
         "driver": entry.get("DriverVersion"),
     }
     if vendor == AMD:
-        return _known(target_of(device), device, int(revision.group(1), 16) if revision else None, **facts)
+        return _known(target_of(device), device, revision, **facts)
     return Gpu("nvidia", device=device, **facts) if vendor == NVIDIA else None
 
 
 def registry_adapters() -> Iterator[dict[str, Any]]:
     """Yield the display adapters of this Windows; nothing elsewhere."""
     try:
-        import winreg as _winreg
-    except ImportError:
-        return
-    winreg: Any = _winreg
-    try:
+        winreg: Any = importlib.import_module("winreg")
         parent = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _DISPLAY_ADAPTERS)
-    except OSError:
+    except (ImportError, OSError):
         return
     with parent:
         for index in range(winreg.QueryInfoKey(parent)[0]):

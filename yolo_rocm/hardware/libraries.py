@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..errors import StackError
+from .packages import Misfit
 
 # Imports that fail where torch or Ultralytics is missing: what `setup` installs, and what comes with it.
 _STACK: Final = ("torch", "torchvision", "ultralytics", "numpy", "cv2")
@@ -21,13 +22,6 @@ _MISSING: Final = re.compile(
 
 # Packages of Debian and Ubuntu that hold them.
 OPENCV_PACKAGES: Final = ("libgl1", "libglib2.0-0")
-
-
-class MissingLibrary(NamedTuple):
-    """A library that is not there: what needs it, and how it comes there."""
-
-    what: str
-    remedy: str
 
 
 def missing_stack(error: BaseException | None = None) -> StackError | None:
@@ -52,7 +46,7 @@ def missing_stack(error: BaseException | None = None) -> StackError | None:
     )
 
 
-def missing_library(error: BaseException | str) -> MissingLibrary | None:
+def missing_library(error: BaseException | str) -> Misfit | None:
     """Return what is missing where OpenCV could not be imported for a library of the system; else None.
 
     Args:
@@ -61,7 +55,7 @@ def missing_library(error: BaseException | str) -> MissingLibrary | None:
     found = _MISSING.search(str(error)) if isinstance(error, (ImportError, str)) else None
     if found is None:
         return None
-    return MissingLibrary(
+    return Misfit(
         f"OpenCV, which Ultralytics imports, needs {found[1]}, and this system does not have it",
         f"As root: apt install {' '.join(OPENCV_PACKAGES)} (Debian, Ubuntu), "
         "dnf install mesa-libGL glib2 libxcb (Fedora), or pacman -S libglvnd glib2 libxcb (Arch)",

@@ -47,12 +47,11 @@ class Machine:
     @property
     def visible(self) -> tuple[Gpu, ...]:
         """GPUs this torch build would list, in its order."""
-        vendor = _VENDORS.get(self.build or "")
-        return tuple(gpu for gpu in self.gpus if gpu.vendor == vendor and not gpu.hidden_by and self._reached(gpu))
-
-    def _reached(self, gpu: Gpu) -> bool:
-        # On Linux torch goes through KFD; a card that is only on the PCI bus has no compute driver.
-        return not (self.system == "linux" and gpu.vendor == "amd" and gpu.node is None and gpu.bus is not None)
+        own = [gpu for gpu in self.gpus if gpu.vendor == _VENDORS.get(self.build or "") and not gpu.hidden_by]
+        if self.build == "hip" and self.system == "linux":
+            # There torch goes through KFD; a card that is only on the PCI bus has no compute driver.
+            own = [gpu for gpu in own if gpu.node is not None or gpu.bus is None]
+        return tuple(own)
 
     @property
     def gpu(self) -> Gpu | None:

@@ -13,11 +13,8 @@ from typing import Final, NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-OPENCV: Final = (
-    "opencv-python",
-    "opencv-python-headless",
-    "opencv-contrib-python",
-    "opencv-contrib-python-headless",
+OPENCV: Final = tuple(
+    f"opencv{contrib}-python{headless}" for contrib in ("", "-contrib") for headless in ("", "-headless")
 )
 # What a failure may depend on, in the order of a report.
 TOLD: Final = (
@@ -36,7 +33,7 @@ _OPENCV_WITH_NUMPY_1: Final = "4.12"
 
 
 class Misfit(NamedTuple):
-    """Two packages that cannot work together.
+    """Two packages that cannot work together, or a package and a system that lacks a library of it.
 
     Attributes:
         what: What is wrong, as the beginning of a sentence.

@@ -113,11 +113,8 @@ def rocm_version(root: Path = Path("/")) -> str | None:
 
 
 def package_version(name: str) -> str | None:
-    """Return the version of an installed package, without importing it; a checkout on the path counts too."""
+    """Return the version of an installed package, without importing it."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        spec = importlib.util.find_spec(name) if name.isidentifier() else None
-        source = text(Path(spec.origin)) if spec is not None and spec.origin else ""
-        match = re.search(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", source, re.MULTILINE)
-        return match.group(1) if match else None
+        return None

@@ -43,9 +43,7 @@ def overlays(system: str, root: Path) -> tuple[str, ...]:
 
 def kernel(root: Path) -> str | None:
     """Return the kernel's release, e.g. `6.8.0-45-generic`."""
-    release = text(root / "proc/sys/kernel/osrelease")
-    match = re.match(r"Linux version (\S+)", text(root / "proc/version"))
-    return release or (match.group(1) if match else None)
+    return text(root / "proc/sys/kernel/osrelease") or None
 
 
 def distribution(root: Path) -> str | None:
@@ -162,13 +160,6 @@ def device_nodes(root: Path) -> tuple[DeviceNode, ...]:
             facts = path.stat()
         except OSError:
             continue
-        nodes.append(
-            DeviceNode(
-                path=f"/{path.relative_to(root)}",
-                mode=stat.S_IMODE(facts.st_mode),
-                owner=facts.st_uid,
-                group=names.get(facts.st_gid, str(facts.st_gid)),
-                usable=os.access(path, os.R_OK | os.W_OK),
-            )
-        )
+        group, usable = names.get(facts.st_gid, str(facts.st_gid)), os.access(path, os.R_OK | os.W_OK)
+        nodes.append(DeviceNode(f"/{path.relative_to(root)}", stat.S_IMODE(facts.st_mode), facts.st_uid, group, usable))
     return tuple(nodes)

@@ -113,7 +113,7 @@ def environment(preset: str, rocm: Mapping[str, Any] | None, device: str | None 
     machine = detect()
     decisions = environ.plan(resolve(preset, rocm, machine=machine).preset, machine, device)
     late = environ.late(decisions)  # for this process; in time for the next one
-    with environ.applied(decisions, system=machine.system, needs_gpu=False):
+    with environ.applied(decisions, needs_gpu=False):
         variables = {**os.environ, **{decision.name: decision.value for decision in late}}
     # The script may change its folder before it comes to Ultralytics.
     source = str(Path(preset).resolve()) if Path(preset).suffix in {".yaml", ".yml"} else preset

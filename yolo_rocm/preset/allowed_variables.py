@@ -31,26 +31,20 @@ _REFUSED: Final = (
 )
 
 
-def why_not(name: str) -> str | None:
-    """Return why a preset may not set a variable; None where it may."""
-    word = name.upper()  # Windows does not tell `Path` and `PATH` apart
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", word):
-        return f"{name!r} is not the name of an environment variable"
-    if word not in SINGLE and not word.startswith(FAMILIES):
-        return f"a preset may not set {name}"
-    if word.startswith(_REFUSED) or _NAMES_A_FILE.search(word):
-        return f"a preset may not set {name}: it can name files to load or write, or programs to run"
-    return None
-
-
 def check(name: str) -> str:
     """Return the name of a variable that a preset may set.
 
     Raises:
         ValueError: It may not; the message says what is allowed, and what to do.
     """
-    reason = why_not(name)
-    if reason is None:
+    word = name.upper()  # Windows does not tell `Path` and `PATH` apart
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]*", word):
+        reason = f"{name!r} is not the name of an environment variable"
+    elif word not in SINGLE and not word.startswith(FAMILIES):
+        reason = f"a preset may not set {name}"
+    elif word.startswith(_REFUSED) or _NAMES_A_FILE.search(word):
+        reason = f"a preset may not set {name}: it can name files to load or write, or programs to run"
+    else:
         return name
     allowed = ", ".join((*(f"{family}*" for family in FAMILIES), *SINGLE))
     raise ValueError(

@@ -75,12 +75,10 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
             _put(result, key.strip(), _value(key.strip(), text.strip()), word)
         elif _is_switch(word):
             result[word] = True
-        elif Path(word).suffix in _WEIGHTS:
-            raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
-        elif word.isidentifier():
-            raise ConfigError(f"expected key=value, got {word!r}. Give {word}=VALUE; a text with spaces needs quotes.")
         else:
-            raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only come first.")
+            raise ConfigError(
+                f"expected key=value, got {word!r}. A YAML file may only come first; a text with spaces needs quotes."
+            )
     return result
 
 
@@ -151,42 +149,25 @@ def read(path: Path) -> dict[str, Any]:
     """Read what a configuration file sets.
 
     Raises:
-        ConfigError: It is missing, not YAML, empty, not a mapping of words, or larger or deeper than any configuration.
+        ConfigError: It is missing, not YAML, not a mapping, or larger or deeper than any configuration.
     """
-    data = _load(path)
-    if data is None:
-        raise ConfigError(f"configuration file {path} is empty. It takes Ultralytics keys, `preset:` and `rocm:`.")
+    try:
+        data = read_yaml(path)
+    except (OSError, UnreadableError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"configuration file {path} cannot be read: {reason}.") from None
     if not isinstance(data, dict):
         raise ConfigError(f"configuration file {path} must hold `key: value` lines, got a {type(data).__name__}.")
-    for key in data:
-        if not isinstance(key, str):
-            raise ConfigError(f"configuration file {path} has the key {key!r}; keys are words, such as `epochs: 3`.")
-    return _set(data)
-
-
-def _set(data: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a file that lists every argument, as `yolo copy-cfg` makes them, says nothing by."""
+    # A file that lists every argument, as `yolo copy-cfg` makes them, says nothing by these.
     silent = {"task", *(name for name, value in yolo_defaults().items() if value is None)}
     return {
-        name: value
+        str(name): value
         for name, value in data.items()
         if name != "cfg" and not (value is None and name in silent) and not (value is False and name == "resume")
     }
 
 
-def _load(path: Path) -> Any:
-    try:
-        return read_yaml(path)
-    except FileNotFoundError:
-        raise ConfigError(f"configuration file {path} does not exist. Give a YAML file or key=value pairs.") from None
-    except (OSError, UnreadableError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"configuration file {path} cannot be read: {reason}.") from None
-
-
 def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
-    if not key:
-        raise ConfigError(f"expected key=value, got {word!r}.")
     *sections, name = key.split(".")
     if sections and sections[0] != "rocm":
         raise ConfigError(f"unknown key {key!r}. Only keys of the preset have dots, as in rocm.conv.engine=gemm.")
@@ -216,10 +197,8 @@ def _value(key: str, text: str) -> Any:
     if isinstance(found, _LITERALS):
         return found
     if text[:1] in ("[", "{"):
-        try:
+        with suppress(UnreadableError):
             return parse_yaml(text)
-        except UnreadableError:
-            return text
     return text
 
 

@@ -10,16 +10,17 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ..errors import EvidenceError
-from ..hardware import Gpu, Machine, family_of
-from ..utils.limited_files import UnreadableError, read_json
+from ..hardware import Gpu, Machine
+from ..utils.limited_files import read_json
 from .files import config_root, plain, read, shipped_presets
 from .select import choose
 
@@ -55,14 +56,9 @@ class Card(_Strict):
         return plain(self.name) not in _NAMELESS
 
     @property
-    def ran_as(self) -> str | None:
-        """The target whose kernels ran."""
-        return self.presents_as or self.gfx
-
-    @property
     def in_words(self) -> str:
         """Its name, and what it ran as where that is another target than its own."""
-        return str(self) if self.ran_as == self.gfx else f"{self} as {self.ran_as}"
+        return f"{self} as {self.presents_as}" if self.presents_as not in (None, self.gfx) else str(self)
 
 
 class SoftwareStack(_Strict):
@@ -114,12 +110,12 @@ class Certificate(_Strict):
     stack: SoftwareStack
     digest: str
 
-    @model_validator(mode="after")
-    def _is_whole(self) -> Certificate:
-        missing = [name for name in NEEDED_PARTS if name not in self.parts]
-        if missing:
+    @field_validator("parts")
+    @classmethod
+    def _are_whole(cls, parts: dict[str, Part]) -> dict[str, Part]:
+        if missing := [name for name in NEEDED_PARTS if name not in parts]:
             raise ValueError(f"part {missing[0]} is missing")
-        return self
+        return parts
 
     @property
     def failed(self) -> list[str]:
@@ -142,26 +138,10 @@ class Evidence:
     file: str
     data: Certificate
 
-    @property
-    def counts(self) -> bool:
-        """Whether it says anything about a card: a quick run has left things out."""
-        return not self.data.quick
-
-    @property
-    def family(self) -> str | None:
-        """The family of an AMD card."""
-        return family_of(self.data.card.gfx) if self.data.card.kind == "amd" else None
-
-    @property
-    def shows_triton(self) -> bool:
-        """Whether all kernels of ours were right, some of engine `triton` among them, and the run was no quick one."""
-        kernels = self.data.parts["kernels"]
-        names = kernels.results.get("tried") or ()
-        return self.counts and not kernels.failures and any(str(name).startswith("triton/") for name in names)
-
     def speaks_for(self, preset: str, match: Mapping[str, Any]) -> bool:
         """Return whether it was run with a preset, on the card that the preset is for: `auto` gives it this one.
 
+        A quick run has left things out and says nothing.
         A CPU and an NVIDIA card are certified with our engines, which their presets leave out: `words` says so.
 
         Args:
@@ -169,8 +149,8 @@ class Evidence:
             match: Its section `match`.
         """
         card = self.data.card
-        if card.kind != "amd":
-            return preset == card.kind
+        if self.data.quick or card.kind != "amd":
+            return not self.data.quick and preset == card.kind
         targets, names = match.get("gfx") or [], {plain(each) for each in match.get("names") or []}
         if targets and (card.gfx not in targets or (card.named and plain(card.name) not in names)):
             return False
@@ -181,7 +161,7 @@ class Evidence:
         name = self.data.preset.name if self.data.card.kind == "amd" else self.data.card.kind
         path = shipped_presets().get(name)
         match = (read(path).get("match") or {}) if path is not None else {}
-        return name if path is not None and self.counts and self.speaks_for(name, match) else None
+        return name if path is not None and self.speaks_for(name, match) else None
 
     def words(self) -> str:
         """Say on what it ran, when, with what, and with which result."""
@@ -199,11 +179,9 @@ def in_short(evidence: Sequence[Evidence]) -> str:
     Args:
         evidence: That for one preset, newest first; at least one.
     """
-    older = evidence[1:]
+    newest, *older = evidence
     failed = sum(bool(each.data.failed) for each in older)
-    files = "1 more file" if len(older) == 1 else f"{len(older)} more files"
-    more = f"; {files}, {failed or 'none'} of them failed" if older else ""
-    return f"{evidence[0].words()}{more}"
+    return f"{newest.words()}{f'; {failed} of {len(older)} older files failed' if older else ''}"
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,39 +214,31 @@ def read_evidence(path: Path) -> Evidence:
         EvidenceError: It cannot be read, is no such file, or was edited after it was written.
     """
     try:
-        data = read_json(path, unique_keys=True)
-    except (OSError, UnreadableError) as error:
-        raise EvidenceError(f"{path.name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if not isinstance(data, dict) or DIGEST not in data:
-        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: it has no '{DIGEST}'.")
-    try:
-        unedited = seal(data)[DIGEST] == data[DIGEST]
-    except (ValueError, RecursionError) as error:  # NaN, 1e999, or nested as deep as can just be read
+        data = read_json(path)
+        certificate = Certificate.model_validate(data)
+        is_unedited = seal(data)[DIGEST] == certificate.digest
+    except OSError as error:
+        raise EvidenceError(f"{path.name} cannot be read: {error.strerror or error}.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        wrong = f"'{'.'.join(map(str, first['loc']))}': {first['msg']}"
+        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {wrong}.") from None
+    except (ValueError, RecursionError) as error:  # no JSON, NaN, 1e999, or nested as deep as can just be read
         raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {error}.") from None
-    if not unedited:
+    if not is_unedited:
         raise EvidenceError(
             f"{path.name} was edited after `yolo-rocm certify` had written it: its digest is not that of its content. "
             "Send the file as it was written, or run the command again."
         )
-    try:
-        return Evidence(path.name, Certificate.model_validate(data))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = f"'{'.'.join(map(str, first['loc']))}' is wrong: " if first["loc"] else ""
-        wrong = first["msg"].removeprefix("Value error, ")
-        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {where}{wrong}.") from None
+    return Evidence(path.name, certificate)
 
 
-def shipped_evidence(folder: Path | None = None) -> list[Evidence]:
-    """Return all evidence that is shipped, newest first.
-
-    Raises:
-        EvidenceError: A file does not verify.
-    """
-    return _newest_first(map(read_evidence, sorted((folder or config_root() / "evidence").glob("*.json"))))
+def evidence_folder() -> Path:
+    """Return the folder of the files that are shipped."""
+    return config_root() / "evidence"
 
 
-def _newest_first(evidence: Iterable[Evidence]) -> list[Evidence]:
+def newest_first(evidence: Iterable[Evidence]) -> list[Evidence]:
     """Sort by date; of one day a failure is first, so that what is said in short does not hide it."""
     return sorted(evidence, key=lambda each: (each.data.date, bool(each.data.failed)), reverse=True)
 
@@ -285,11 +255,9 @@ def _sound_evidence(folder: Path) -> tuple[Evidence, ...]:
     """Return what verifies: a file that does not must not keep anybody from training, it only proves nothing."""
     sound = []
     for path in sorted(folder.glob("*.json")):
-        try:
+        with suppress(EvidenceError):
             sound.append(read_evidence(path))
-        except EvidenceError:
-            continue
-    return tuple(_newest_first(sound))
+    return tuple(newest_first(sound))
 
 
 def evidence_for(preset: str, match: Mapping[str, Any], among: Iterable[Evidence] | None = None) -> list[Evidence]:
@@ -300,5 +268,5 @@ def evidence_for(preset: str, match: Mapping[str, Any], among: Iterable[Evidence
         match: Its section `match`.
         among: What there is; all that is shipped and verifies by default.
     """
-    evidence = _sound_evidence(config_root() / "evidence") if among is None else among
-    return [each for each in evidence if each.counts and each.speaks_for(preset, match)]
+    evidence = _sound_evidence(evidence_folder()) if among is None else among
+    return [each for each in evidence if each.speaks_for(preset, match)]

@@ -62,13 +62,10 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
     shipped = shipped_presets()
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:
-        known = {**shipped, **mine}
-        told = near(name)
-        # Of several that hold the name, such as 7900, none is meant more than the others.
-        several = len(_holding(name, known) or _of_target(name, shipped)) > 1
+        near_it = near(name)
         raise PresetError(
-            f"unknown preset {name!r}{'.' if several else nearest(name, [*mine, *shipped])} "
-            f"{'Near it: ' + ', '.join(told) + '. ' if told else ''}"
+            f"unknown preset {name!r}{nearest(name, [*mine, *shipped])} "
+            f"{'Near it: ' + ', '.join(near_it) + '. ' if near_it else ''}"
             "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
         )
     return shipped[found], f"configs/gpu/{found}.yaml"
@@ -111,17 +108,10 @@ def _of_target(name: str, shipped: dict[str, Path]) -> list[str]:
 
 def near(name: str) -> list[str]:
     """Return the presets for a target, or a handful whose name is like a name that is none, or has a part of it."""
-    known = {**shipped_presets(), **user_presets()}
-    of_target = _of_target(name, shipped_presets())
-    if of_target:
-        return of_target
-    close = difflib.get_close_matches(plain(name), known, n=_FEW, cutoff=0.5)
-    return list(dict.fromkeys([*_holding(name, known), *close]))[:_FEW]
-
-
-def _holding(name: str, known: dict[str, Path]) -> list[str]:
-    wanted = plain(name)
-    return [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
+    known, wanted = presets(), plain(name)
+    holding = [preset for preset in known if len(wanted) > 2 and wanted in plain(preset)]
+    close = difflib.get_close_matches(wanted, known, n=_FEW, cutoff=0.5)
+    return _of_target(name, shipped_presets()) or list(dict.fromkeys([*holding, *close]))[:_FEW]
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -32,9 +32,8 @@ def grouped(machine: Machine) -> list[tuple[str, list[PresetRow]]]:
         try:
             group, row = _row(name, machine)
         except PresetError as error:
-            if name not in own:
-                raise
-            row = PresetRow(name, (), f"cannot be used: {error}", "none")  # one broken file must not hide the others
+            # One broken file of the user must not hide the others.
+            group, row = OWN, PresetRow(name, (), f"cannot be used: {error}", "none")
         groups.setdefault(OWN if name in own else group, []).append(row)
     order = [OWN, *sorted(group for group in groups if group not in (OWN, _ANY)), _ANY]
     return [(group, groups[group]) for group in order if group in groups]

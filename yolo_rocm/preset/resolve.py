@@ -25,9 +25,8 @@ class _Layers:
 
     merged: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
-    explicit: set[str] = field(default_factory=set)
 
-    def add(self, data: Mapping[str, Any], origin: str, explicit: bool = False) -> None:
+    def add(self, data: Mapping[str, Any], origin: str) -> None:
         validate(data, origin)  # layer by layer, so that an error names the file or argument that holds the mistake
         for key, value in data.items():
             if key not in SECTIONS:
@@ -38,8 +37,6 @@ class _Layers:
             for name, item in (value or {}).items():
                 section[name] = item
                 self.origins[f"{key}.{name}"] = origin
-                if explicit:
-                    self.explicit.add(f"{key}.{name}")
 
 
 def load_preset(source: str | Path | Mapping[str, Any], *, machine: Machine | None = None) -> Preset:
@@ -82,45 +79,43 @@ def resolve(
         if path.is_file():
             layers.add(read(path), f"configs/os/{overlay}.yaml")
     for data, origin in own[len(files) :]:
-        layers.add(data, origin, explicit=True)
+        layers.add(data, origin)
     if rocm:
         if not isinstance(rocm, Mapping):
             raise PresetError(f"rocm must be a mapping of sections, got {type(rocm).__name__}.")
-        layers.add(rocm, "rocm", explicit=True)
+        layers.add(rocm, "rocm")
     given = {k: v for k, v in (arguments or {}).items() if v is not None}
     if "workers" in given:
-        layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
+        layers.add({"loader": {"workers": given["workers"]}}, "argument")
     _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
-    preset = _settled_memory(validate(layers.merged, "the merged preset"), layers, machine)
-    by_card = preset.train.get("batch") == "auto"
-    preset = _settled_batch(preset, layers, machine)
+    merged = validate(layers.merged, "the merged preset")
+    preset = _settled(merged, layers, machine)
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
-    batch = partial(batch_of, preset, machine) if by_card and "batch" in preset.train else None
-    settings = Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes, batch)
+    by_card = merged.train.get("batch") == "auto" and "batch" in preset.train
+    batch = partial(batch_of, preset, machine) if by_card else None
+    settings = Settings(preset, layers.origins, choice.why, notes, batch)
     return settings.for_images(given.get("imgsz"))
 
 
-def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
-    """Put `full` or `lean` in the place of `step.memory: auto`."""
-    if preset.step.memory != "auto":
-        return preset
-    memory, why = memory_of(preset, machine)
-    layers.origins["step.memory"] = f"{layers.origins.get('step.memory', 'default')} (auto: {why})"
-    return preset.model_copy(update={"step": preset.step.model_copy(update={"memory": memory})})
+def _settled(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
+    """Put what follows from the card in the place of `auto`: memory of a step, and a batch for it.
 
-
-def _settled_batch(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
-    """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
-    if preset.train.get("batch") != "auto":
-        return preset
-    batch, why = batch_of(preset, machine)
-    train = {**preset.train, "batch": batch}
-    if batch is None:
-        del train["batch"], layers.origins["train.batch"]
-    else:
-        layers.origins["train.batch"] += f" (auto: {why})"
-    return preset.model_copy(update={"train": train})
+    Where memory is not known, Ultralytics' own default of the batch stays.
+    """
+    if preset.step.memory == "auto":
+        memory, why = memory_of(preset, machine)
+        layers.origins["step.memory"] = f"{layers.origins.get('step.memory', 'default')} (auto: {why})"
+        preset = preset.model_copy(update={"step": preset.step.model_copy(update={"memory": memory})})
+    if preset.train.get("batch") == "auto":
+        batch, why = batch_of(preset, machine)
+        train = {**preset.train, "batch": batch}
+        if batch is None:
+            del train["batch"], layers.origins["train.batch"]
+        else:
+            layers.origins["train.batch"] += f" (auto: {why})"
+        preset = preset.model_copy(update={"train": train})
+    return preset
 
 
 def _settle_evidence(layers: _Layers, shipped: str) -> None:

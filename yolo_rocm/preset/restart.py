@@ -49,11 +49,6 @@ def in_time(preset: str | Path | Mapping[str, Any] | None = "auto") -> Iterator[
         yield
 
 
-def restarted() -> frozenset[str]:
-    """Return the variables this process has been started again for."""
-    return frozenset(name for name in os.environ.get(RESTARTED_VARIABLE, "").split(",") if name)
-
-
 def restart_with(variables: Mapping[str, str]) -> None:
     """Run this program's own command line again with `variables` set; return only where that would not help.
 
@@ -63,7 +58,7 @@ def restart_with(variables: Mapping[str, str]) -> None:
     Args:
         variables: Variables and their values.
     """
-    before = restarted()
+    before = {name for name in os.environ.get(RESTARTED_VARIABLE, "").split(",") if name}
     if not set(variables) - before:
         return
     environment = {**os.environ, **variables, RESTARTED_VARIABLE: ",".join(sorted({*before, *variables}))}
@@ -74,10 +69,6 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Give this process over to another program; what was printed so far is printed first."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    _replace_process(command, environment)
-
-
-def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     if os.name == "nt":
         # exec on Windows starts a second process and ends the first: the shell would not wait for it. Ctrl-C reaches
         # both; the other one handles it.

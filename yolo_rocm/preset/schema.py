@@ -17,12 +17,6 @@ from . import allowed_variables
 
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
 _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
-# Keys of earlier versions, and what their users do now.
-_REMOVED: Final = {
-    "checkpoint": "Exact resume was removed; resume=true continues from last.pt without any setting.",
-    "loader.device_augment": "HSV and flips on the GPU slowed an H200 down from 1,288 to 724 images/s.",
-    "loader.reduced_decode": "Large photos are decoded in full; store them at about twice imgsz to read less.",
-}
 SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "ranks", "report", "train")
 
 
@@ -61,13 +55,6 @@ class Variable(_Section):
     def _text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
-    @field_validator("value")
-    @classmethod
-    def _settable(cls, value: str) -> str:
-        if "\0" in value:
-            raise ValueError("an environment variable cannot hold a NUL character")
-        return value
-
 
 def _known_engine(value: str) -> str:
     single_engines(value)  # the planner's own check
@@ -85,8 +72,14 @@ def _not_auto(value: Switch) -> Switch:
     return value
 
 
+def _names(value: Any) -> Any:
+    """Return the names in a text that has some, with commas between."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
 _AnySwitch = Annotated[Switch, BeforeValidator(_switch)]
 _OnOff = Annotated[_AnySwitch, AfterValidator(_not_auto)]
+_Names: Final = BeforeValidator(_names)
 
 
 class Conv(_Section):
@@ -95,15 +88,10 @@ class Conv(_Section):
     engine: Annotated[str, AfterValidator(_known_engine)] = Field(
         default="auto", description=f"one of {', '.join(ENGINES)}, or several of the last {len(SINGLE)} joined by +"
     )
-    devices: list[Literal["cuda", "cpu"]] = Field(default=["cuda"], min_length=1)
+    devices: Annotated[list[Literal["cuda", "cpu"]], _Names] = Field(default=["cuda"], min_length=1)
     vendor: _OnOff = Field(default=Switch.OFF, description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
     tune: _AnySwitch = Field(default=Switch.AUTO, description="measure algorithms; auto: on a GPU")
-
-    @field_validator("devices", mode="before")
-    @classmethod
-    def _one_name_is_a_list(cls, value: Any) -> Any:
-        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
 class Step(_Section):
@@ -128,7 +116,7 @@ class Step(_Section):
 class Predict(_Section):
     """What predicts, and how networks are computed in prediction and validation."""
 
-    engines: list[Literal["torchscript", "ncnn", "onnx", "openvino"]] = Field(
+    engines: Annotated[list[Literal["torchscript", "ncnn", "onnx", "openvino"]], _Names] = Field(
         default=["ncnn", "onnx", "openvino"],
         description="what `predict engine=auto` measures next to torch, where it is installed",
     )
@@ -143,11 +131,6 @@ class Predict(_Section):
         description="record the network as a device graph and replay it; auto: where it is faster, measured after "
         "the first calls of a shape. At most 4 shapes, torch 2.4 or newer, not for models in training",
     )
-
-    @field_validator("engines", mode="before")
-    @classmethod
-    def _one_name_is_a_list(cls, value: Any) -> Any:
-        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
 class Loader(_Section):
@@ -220,6 +203,12 @@ class Preset(_Section):
         return train
 
 
+_MODELS: Final[dict[Any, type[BaseModel]]] = {
+    "match": Match, "env": Variable, "when": When, "conv": Conv, "step": Step, "predict": Predict, "loader": Loader,
+    "ranks": Ranks, "report": Report,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Settings:
     """A preset with all that overrides it: final values, the origin of each, and what is worth saying.
@@ -230,7 +219,6 @@ class Settings:
     preset: Preset
     origins: dict[str, str]
     why: str
-    explicit: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     batch_of: Callable[[Any], tuple[int | None, str]] | None = field(default=None, compare=False)
 
@@ -250,6 +238,10 @@ class Settings:
         if batch == train["batch"]:
             return self
         return replace(self, preset=self.preset.model_copy(update={"train": {**train, "batch": batch}}))
+
+    def is_explicit(self, key: str) -> bool:
+        """Return whether the user has set a value, such as `loader.workers`, in a file of their own or an argument."""
+        return not self.origins.get(key, "default").startswith(("default", "configs/"))
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield (key, value, origin) for every final value, defaults included."""
@@ -285,25 +277,11 @@ def validate(data: Mapping[str, Any], origin: str) -> Preset:
 
 def _explain(item: Any, origin: str) -> str:
     key = ".".join(str(part) for part in item["loc"] if part != "[key]")
-    if key in _REMOVED:
-        return f"'{key}' in {origin} no longer exists. {_REMOVED[key]} Leave it out."
     if item["type"] == "extra_forbidden":
-        allowed = _allowed_at(item["loc"][:-1])
+        *_, section = (Preset, *(_MODELS[part] for part in item["loc"][:-1] if part in _MODELS))
+        allowed = list(section.model_fields)
         close = nearest(str(item["loc"][-1]), allowed)
         return f"unknown key '{key}' in {origin}{close} Allowed: {', '.join(allowed)}."
     if item["type"] == "value_error":
         return f"wrong '{key}' in {origin}: {str(item['ctx']['error']).rstrip('.')}."
     return f"wrong value for '{key}' in {origin}: got {item['input']!r}. {item['msg']}."
-
-
-def _allowed_at(location: tuple[Any, ...]) -> list[str]:
-    """Return the keys allowed at a location inside a preset."""
-    model: type[BaseModel] = Preset
-    for part in location:
-        if part == "env":
-            model = Variable
-        elif part in model.model_fields:
-            annotation = model.model_fields[part].annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                model = annotation
-    return list(model.model_fields)

@@ -44,7 +44,7 @@ def choose(machine: Machine, *, own: bool = True) -> PresetChoice:
         return PresetChoice("nvidia", f"preset nvidia: {gpu}, {stack(machine)}")
     notes: list[str] = []
     for presets, whose in ((user_presets() if own else {}, "your own "), (shipped_presets(), "")):
-        fitting = sorted(_fitting(presets, gpu, notes, tolerant=bool(whose)))
+        fitting = sorted(_fitting(presets, gpu, notes))
         if fitting:
             another_name, _, name = fitting[0]
             how = f" is nearest by memory to {name}" if another_name and len(fitting) > 1 else ""
@@ -52,9 +52,7 @@ def choose(machine: Machine, *, own: bool = True) -> PresetChoice:
     return PresetChoice("generic", f"preset generic: no preset of its own for {gpu}, {stack(machine)}", tuple(notes))
 
 
-def _fitting(
-    presets: Mapping[str, Path], gpu: Gpu, notes: list[str], tolerant: bool
-) -> Iterator[tuple[bool, float, str]]:
+def _fitting(presets: Mapping[str, Path], gpu: Gpu, notes: list[str]) -> Iterator[tuple[bool, float, str]]:
     for name, path in presets.items():
         try:
             match = read(path).get("match") or {}
@@ -63,8 +61,6 @@ def _fitting(
             named = plain(gpu.name) in {plain(each) for each in match.get("names", [])}
             memory = 0.0 if gpu.integrated else abs(float(match.get("vram_gb") or 1e6) - (gpu.vram_gb or 0))
         except (PresetError, AttributeError, TypeError, ValueError) as error:
-            if not tolerant:
-                raise
             notes.append(f"your preset {path} is left out: {error}")
             continue
         # Two cards of one name and different memory (MI50, RX 5500 XT) are told apart by memory where both are shipped.

@@ -29,9 +29,7 @@ def memory_for(memory_gb: float | None, *, shared: bool = False) -> str:
 
 
 def memory_of(preset: Preset, machine: Machine) -> tuple[str, str]:
-    """Return `full` or `lean` for a preset on a machine, and why."""
-    if preset.step.memory != AUTO:
-        return preset.step.memory, "as set"
+    """Return what `step.memory: auto` of a preset is on a machine, `full` or `lean`, and why."""
     if preset.conv.engine == "vendor":
         return FULL, "engine vendor"
     memory, shared, said = card_memory(preset.match.model_dump(), machine)

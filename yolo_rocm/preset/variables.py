@@ -132,12 +132,11 @@ def early(decisions: list[Decision]) -> list[Decision]:
 
 
 @contextmanager
-def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool = True) -> Iterator[list[str]]:
+def applied(decisions: list[Decision], *, needs_gpu: bool = True) -> Iterator[list[str]]:
     """Set the variables that `plan` decided to set, and put everything back at the end. Nested use counts.
 
     Args:
         decisions: From `plan`.
-        system: Operating system, for the command that sets a variable.
         needs_gpu: The run is for the GPU, so that a missing required variable ends it.
 
     Yields:
@@ -148,7 +147,7 @@ def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool
         StackError: A variable came too late without which the card cannot train.
     """
     missed = late(decisions)
-    lines = [_too_late(decision, system) for decision in missed]
+    lines = [_too_late(decision) for decision in missed]
     if needs_gpu and any(decision.required for decision in missed):
         raise StackError("\n".join(lines))
     wanted = [d for d in decisions if d.action == "set" and d not in missed]
@@ -195,14 +194,13 @@ def _let_go(name: str) -> None:
                 os.environ.pop(name, None)
 
 
-def _too_late(decision: Decision, system: str) -> str:
+def _too_late(decision: Decision) -> str:
     when = moment(decision.name)
     read = f" It is read {when.value}, and that has happened in this process." if when else ""
-    command = f"{'set' if system == 'windows' else 'export'} {decision.name}={decision.value}"
     weight = " This card cannot train without it." if decision.required else ""
     return (
         f"{decision.name}={decision.value} comes too late.{read} It would: {decision.reason}.{weight} "
-        f"Set it in the shell before Python starts (`{command}`), or use `yolo-rocm train`, which does so itself."
+        f"Set it in the shell before Python starts, or use `yolo-rocm train`, which does so itself."
     )
 
 
@@ -219,14 +217,8 @@ def _unmet(when: When, machine: Machine, key: str, targets: Sequence[str]) -> st
             raise PresetError(f"{key}: {wanted!r} is not a version specifier such as '<2' or '>=5.2,<5.3'.") from None
         if have is None or have not in specifier:
             return f"only with {word} {wanted}, this is {have or f'no {word}'}"
-    return _unmet_kernels(when, machine, targets)
-
-
-def _unmet_kernels(when: When, machine: Machine, targets: Sequence[str]) -> str:
-    """Check conditions on torch's kernels; where its list cannot be read, it counts as having none for the card.
-
-    The card is the machine's; where the operating system does not say, as in some containers, the one of the preset.
-    """
+    # Where torch's list of targets cannot be read, it counts as having none for the card: that of the machine, or where
+    # the operating system does not say, as in some containers, that of the preset.
     if when.own_kernels is not None:
         gfx = (machine.gpu.gfx if machine.gpu is not None else None) or next(iter(targets), None)
         if gfx is None:

@@ -42,7 +42,7 @@ def loader_policy(run: OngoingRun) -> LoaderPolicy:
         device=lambda: _prefetch_device(loader.device_prefetch, run),
         adapter=UltralyticsAdapter(loader.mosaic_mb),
         modules=MODULES,
-        insist=workers is not None or "loader.workers" in run.settings.explicit,
+        insist=workers is not None or run.settings.is_explicit("loader.workers"),
         tell=tell,
         observe=observe,
     )

@@ -130,7 +130,7 @@ class Convolutions(Operator["Patch", "ConvReport"]):
         from ..diagnosis.vendor_health import advise, memory_file, recall
 
         conv = self._settings.preset.conv
-        explicit = "conv.vendor" in self._settings.explicit
+        explicit = self._settings.is_explicit("conv.vendor")
         return advise(conv, recall(memory_file(self._machine, conv.devices[0])), explicit)
 
     @property

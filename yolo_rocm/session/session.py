@@ -139,7 +139,7 @@ class Session:
         """
         decisions = self._variables(device)
         on_gpu = str(device or "").lower() not in ("cpu", "mps")
-        with variables.applied(decisions, system=self.machine.system, needs_gpu=on_gpu) as late:
+        with variables.applied(decisions, needs_gpu=on_gpu) as late:
             yield [*late, *(decision.said for decision in decisions if decision.said)]
 
     def set_early(self) -> ExitStack:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +34,7 @@ def write_file(
         Whether there was anything to write: False where the function has written no file.
     """
     staged = partial(path)
-    with removed_on_error(staged):
+    try:
         if callable(content):
             content(staged)
             if not staged.exists():
@@ -42,6 +44,10 @@ def write_file(
         if durable:
             _sync(staged, os.O_RDWR)
         os.replace(staged, path)
+    except BaseException:
+        with suppress(OSError):
+            staged.unlink()
+        raise
     if durable and os.name == "posix":  # Windows cannot open folders, and some file systems cannot sync them
         with suppress(OSError):
             _sync(path.parent, os.O_RDONLY)
@@ -51,17 +57,6 @@ def write_file(
 def partial(path: Path) -> Path:
     """Return the name under which a file is written before it is whole. One name, so that remains never add up."""
     return Path(path.parent) / f".{path.name}.partial"
-
-
-@contextmanager
-def removed_on_error(file: Path) -> Iterator[None]:
-    """Remove a file if what follows fails."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(file)
-        raise
 
 
 def _sync(path: Path, flags: int) -> None:
@@ -90,20 +85,15 @@ def free_bytes(folder: Path) -> int | None:
 
 def problem_with(folder: Path) -> OSError | None:
     """Try whether files can be written in a folder that may not exist yet; everything made to find out is removed."""
-    made: list[Path] = []
+    missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.absolute().parents)))
     try:
-        for place in reversed([folder, *folder.absolute().parents]):
-            if not place.is_dir():
-                place.mkdir()
-                made.append(place)
-        trial = folder / ".yolo-rocm-trial"
-        with removed_on_error(trial):
-            trial.write_bytes(b"1")
-            trial.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            trial.write(b"1")
     except OSError as error:
         return error
     finally:
-        for place in reversed(made):
+        for place in missing:
             with suppress(OSError):
                 place.rmdir()
     return None

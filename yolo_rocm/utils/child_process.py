@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,31 +67,24 @@ def run_module(
                 )
             except OSError as error:
                 return ChildResult(error=f"the process did not start: {error}")
-            timed_out, has_ended = True, False
+            why = ""
             try:
                 process.wait(limit_s)
-                timed_out = False
             except subprocess.TimeoutExpired:
-                pass
+                why = f"no answer within {limit_s:.0f} s (a hang, or kernels that compile for longer)"
             finally:
                 has_ended = end_group(process, _END_S)
         output = log_file.read_bytes()[-_OUTPUT_BYTES:].decode("utf-8", errors="replace")
-        result = _read_result(answer_file)
-        if timed_out:
-            more = "" if has_ended else f", and the process {UNKILLABLE}"
-            why = f"no answer within {limit_s:.0f} s (a hang, or kernels that compile for longer){more}"
-            return ChildResult(result.answer, why, unkillable=not has_ended, output=output)
-        why = result.error
-        if process.returncode or (not why and not result.answer):
-            why = why or f"the process {ending(process.returncode)}{last_lines(output, 1)}"
-        return ChildResult(result.answer, why, result.is_mistake, output=output)
-
-
-def _read_result(file: Path) -> ChildResult:
-    try:
-        return ChildResult(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return ChildResult()
+        try:
+            result = ChildResult(**json.loads(answer_file.read_text(encoding="utf-8")), output=output)
+        except (OSError, ValueError):
+            result = ChildResult(output=output)
+        if why:
+            why += "" if has_ended else f", and the process {UNKILLABLE}"
+            return replace(result, error=why, is_mistake=False, unkillable=not has_ended)
+        if not result.error and (process.returncode or not result.answer):
+            return replace(result, error=f"the process {ending(process.returncode)}{last_lines(output, 1)}")
+        return result
 
 
 def answer_parent(main: Callable[[Answer], Answer | Iterable[Answer]]) -> None:
@@ -126,8 +119,8 @@ def child_environ(env: Mapping[str, str | None] | None = None) -> dict[str, str]
         env: Variables over those of this process; None removes one.
     """
     variables: dict[str, str | None] = {**os.environ, "YOLO_AUTOINSTALL": "false", **(env or {})}
-    path = python_path(variables.get("PYTHONPATH"))
-    return {**{name: value for name, value in variables.items() if value is not None}, "PYTHONPATH": path}
+    variables["PYTHONPATH"] = python_path(variables.get("PYTHONPATH"))
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def python_path(path: str | None = None) -> str:

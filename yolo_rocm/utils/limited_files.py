@@ -54,12 +54,8 @@ def parse_yaml(text: str) -> Any:
         raise UnreadableError(f"not YAML: {first_line(error)}") from None
 
 
-def read_json(path: Path, *, unique_keys: bool = False) -> Any:
+def read_json(path: Path) -> Any:
     """Read a JSON file of ours.
-
-    Args:
-        path: The file.
-        unique_keys: Refuse an object that has a key twice, of which Python would take the last without a word.
 
     Raises:
         OSError: It cannot be opened.
@@ -67,20 +63,11 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
     """
     text = _text(path, _JSON_BYTES)
     try:
-        return json.loads(text, object_pairs_hook=_unique if unique_keys else None)
+        return json.loads(text)
     except RecursionError:
         raise UnreadableError("nested too deep") from None
     except ValueError as error:
         raise UnreadableError(f"not JSON: {first_line(error)}") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name[:100]!r} is there twice")
-        found[name] = value
-    return found
 
 
 @dataclass

@@ -78,20 +78,16 @@ def local_device(asked: Any, here: Place) -> Any:
     if text in ("cpu", "mps") or not torch.cuda.is_available():
         return torch.device("cpu")
     names = re.findall(r"\d+", text)
-    if names and len(names) < here.local_world:
-        raise ConfigError(
-            f"device={asked} names {len(names)} GPUs for {here.local_world} processes on this machine. Name one for "
-            "each, leave device out, or start fewer (--nproc_per_node)."
-        )
     # Older Ultralytics hides every other GPU, so that those named count from 0.
     hidden = not names or os.environ.get("CUDA_VISIBLE_DEVICES") == ",".join(names)
-    index = here.local_rank if hidden else int(names[here.local_rank])
-    if index >= torch.cuda.device_count():
+    count = torch.cuda.device_count()
+    usable = min(count, len(names) or count)
+    if usable < here.local_world:
         raise ConfigError(
-            f"process {here.local_rank} of this machine needs GPU {index}, and torch finds "
-            f"{torch.cuda.device_count()}. Start one process for each GPU (--nproc_per_node)."
+            f"{here.local_world} processes on this machine need a GPU each: torch finds {count}, device={asked}. Name "
+            "one for each, leave device out, or start fewer (--nproc_per_node)."
         )
-    return torch.device("cuda", index)
+    return torch.device("cuda", here.local_rank if hidden else int(names[here.local_rank]))
 
 
 def join(here: Place, device: Any, patience_s: float = PATIENCE_S) -> None:

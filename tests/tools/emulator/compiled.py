@@ -13,7 +13,7 @@ import torch
 
 from tools.emulator import Program
 from tools.exactness import allowed_error
-from tools.kernel_runs import Output, Ran, run
+from tools.running import Ran, Task, run
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.measure import relative_error
@@ -95,15 +95,18 @@ class Compiled:
         """Run the kernel, or this text in its place."""
         program = Program.parse(text or self.text)
         x, weight, exact = tensors(self.dtype, self.layout, self.groups)
-        shape = tuple(exact.shape)
-        output = Output(shape, strides(shape, self.layout == "nhwc"), DTYPES[self.dtype])
-        inputs = {"x": x, "weight": weight, "bias": weight}  # the kernel was compiled without a bias
-        return run(program, inputs, output, self.numbers, self.grid, self.warps, self.shared, preloaded=preloaded)
+        by = strides(tuple(exact.shape), self.layout == "nhwc")
+        output = torch.empty_strided(exact.shape, by, dtype=DTYPES[self.dtype])
+        # The kernel was compiled without a bias.
+        task = Task([x, weight, weight, output], (3,), lambda got, known: [])
+        threads = self.warps * program.wave_size
+        return run(program, task, self.numbers, self.grid, threads, self.shared, preloaded=preloaded)
 
     def error(self, text: str | None = None) -> float:
         """Run the kernel, or this text in its place; return its error against fp64, infinite where one is missing."""
         ran = self.run(text)
-        return relative_error(ran.values, tensors(self.dtype, self.layout, self.groups)[2]) if ran.known.all() else inf
+        exact = tensors(self.dtype, self.layout, self.groups)[2]
+        return relative_error(ran.values[0], exact) if ran.known[0].all() else inf
 
     @property
     def allowed(self) -> float:

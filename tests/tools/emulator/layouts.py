@@ -74,7 +74,6 @@ _RDNA3: Final = Matrices(
 _RDNA4_A: Final = Layout(16, 16, "c1 c3", "r0 r1 r2 r3 c2", "c0")
 _RDNA4_B: Final = Layout(16, 16, "r1 r3", "c0 c1 c2 c3 r2", "r0")
 _RDNA4: Final = Matrices(_RDNA4_A, _RDNA4_B, Layout(16, 16, "r0 r1 r2", "c0 c1 c2 c3 r3"))
-_RDNA4_HALF: Final = Matrices(_RDNA4_A, _RDNA4_B, Layout(16, 16, "r1 r2", "c0 c1 c2 c3 r3", "r0"))
 _D_32X32: Final = Layout(32, 32, "r0 r1 r3 r4", "c0 c1 c2 c3 c4 r2")
 _D_16X16: Final = Layout(16, 16, "r0 r1", "c0 c1 c2 c3 r2 r3")
 _32X32X2: Final = Matrices(Layout(32, 2, "", "r0 r1 r2 r3 r4 c0"), Layout(2, 32, "", "c0 c1 c2 c3 c4 r0"), _D_32X32)
@@ -89,15 +88,11 @@ _16X16X16: Final = Matrices(
 LAYOUTS: Final = {
     ("gfx1100", "v_wmma_f32_16x16x16_f16"): _RDNA3,
     ("gfx1100", "v_wmma_f32_16x16x16_bf16"): _RDNA3,
-    ("gfx1100", "v_wmma_f16_16x16x16_f16"): _RDNA3,
-    ("gfx1100", "v_wmma_bf16_16x16x16_bf16"): _RDNA3,
     # RDNA3.5 has the matrix instructions of RDNA3
     ("gfx1151", "v_wmma_f32_16x16x16_f16"): _RDNA3,
     ("gfx1151", "v_wmma_f32_16x16x16_bf16"): _RDNA3,
     ("gfx1201", "v_wmma_f32_16x16x16_f16"): _RDNA4,
     ("gfx1201", "v_wmma_f32_16x16x16_bf16"): _RDNA4,
-    ("gfx1201", "v_wmma_f16_16x16x16_f16"): _RDNA4_HALF,
-    ("gfx1201", "v_wmma_bf16_16x16x16_bf16"): _RDNA4_HALF,
     ("gfx90a", "v_mfma_f32_32x32x2f32"): _32X32X2,
     ("gfx90a", "v_mfma_f32_16x16x4f32"): _16X16X4,
     ("gfx90a", "v_mfma_f32_32x32x8f16"): _32X32X8,
@@ -114,7 +109,6 @@ LAYOUTS: Final = {
 _BY_LAYOUT: Final = (
     (_RDNA3, "ac70aa3f45e6428c"),
     (_RDNA4, "999d837ffc3fd2ef"),
-    (_RDNA4_HALF, "63de34b1e07b1c38"),
     (_32X32X2, "c92a4817a705fee2"),
     (_16X16X4, "e7a3e0687a39d9e7"),
     (_32X32X8, "6c1b691b84c32114"),

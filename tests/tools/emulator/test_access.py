@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tools.emulator import Memory, MemoryFault, NotWaitedFor, Program, UnknownInstruction, launch
+from tools.emulator import Memory, MemoryFault, NotWaitedFor, Program, launch
 
 from ...tables import each_row
 from .assembled import numbers, run, text
@@ -30,17 +30,6 @@ def test_sizes_of_loads(name, size, dtype):
     assert got == values[:: 4 // size].astype(np.int64).astype(np.uint32).tolist()
 
 
-@each_row(("name", "expected"), [
-    ("d16_b16", 0x12340000), ("d16_hi_b16", 0x5678), ("d16_u8", 0x12340000), ("d16_hi_i8", 0x5678),
-])  # fmt: skip
-def test_loads_into_half_a_register(name, expected):
-    kept = 0xFFFF0000 if "hi" not in name else 0xFFFF
-    got = loaded(f"global_load_{name} v2, v1, s[4:5]", BYTES, 0x12345678)
-    assert {word & kept for word in got} == {expected}
-    value = int(BYTES.view(np.uint16)[0]) if name.endswith("b16") else int(BYTES[0])
-    assert (got[0] >> (16 if "hi" in name else 0)) & 0xFFFF == value
-
-
 @each_row("load", ["global_load_short_d16{} v2, v1, s[4:5]", "ds_read_u16_d16{} v2, v1"])
 def test_what_becomes_of_the_other_half(load):
     """It is kept, but zero on CDNA, whose registers have ECC; two loads in order fill a register."""
@@ -58,38 +47,10 @@ def test_what_becomes_of_the_other_half(load):
         assert first(target, "", "_hi") == 0x00010000
 
 
-def test_stores_of_halves():
-    code = "v_mov_b32 v2, 0x12345678\nglobal_store_d16_hi_b16 v1, v2, s[4:5]\nglobal_store_b8 v1, v2, s[4:5] offset:2"
-    assert run(code, np.zeros(32, np.uint32)).words() == [0x00781234] * 32
-
-
-@each_row("wide", [2, 3, 4])
-def test_several_words(wide):
-    code = (
-        f"v_mul_u32_u24 v1, {4 * wide}, v0\nglobal_load_b{32 * wide} v[4:{3 + wide}], v1, s[4:5]\ns_waitcnt vmcnt(0)\n"
-    )
-    code += f"global_store_b{32 * wide} v1, v[4:{3 + wide}], s[6:7]"
-    assert run(code, numbers(32 * wide), 128 * wide).words(1) == list(range(32 * wide))
-    with pytest.raises(UnknownInstruction, match="no place for"):
-        run(f"global_load_b{32 * wide} v4, v1, s[4:5]", numbers(64))
-
-
-def test_addresses_of_64_bits():
-    code = "v_mov_b32 v5, s5\nv_add_co_u32 v4, vcc_lo, s4, v1\nv_add_co_ci_u32_e32 v5, vcc_lo, 0, v5, vcc_lo\n"
-    code += "{} v2, v[4:5]{}\ns_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_b32 v1, v2, s[6:7]"
-    assert run(code.format("global_load_b32", ", off"), numbers(32), 128).words(1) == list(range(32))
-    assert run(code.format("flat_load_b32", ""), numbers(32), 128).words(1) == list(range(32))
-
-
 def test_scalar_loads():
     code = "s_mov_b32 s20, 8\ns_load_b32 s21, s[4:5], s20 offset:0x4\ns_load_b128 s[24:27], s[4:5], 0x10\n"
     code += "s_waitcnt lgkmcnt(0)\ns_add_u32 s21, s21, s27\nv_mov_b32 v2, s21\nglobal_store_b32 v1, v2, s[6:7]"
     assert run(code, numbers(32), 128).words(1) == [3 + 7] * 32
-
-
-def test_cache_policies_change_nothing():
-    for policy in ("glc", "slc", "dlc", "glc slc dlc"):
-        assert loaded(f"global_load_b32 v2, v1, s[4:5] {policy}", numbers(32)) == list(range(32))
 
 
 @each_row(("store", "load"), [
@@ -101,23 +62,6 @@ def test_cache_policies_change_nothing():
 def test_lds(store, load):
     code = f"{store}\n{load}\ns_waitcnt lgkmcnt(0)\n{STORE}"
     assert run(code, 128, group_segment_fixed_size=1024).words() == list(range(32))
-
-
-def test_lds_of_eight_bytes_at_multiples_of_four():
-    code = "v_mov_b32 v2, 1\nv_mov_b32 v3, 2\nv_lshlrev_b32 v4, 3, v0\nds_store_b64 v4, v[2:3] offset:4\n"
-    code += f"ds_load_b32 v2, v4 offset:8\ns_waitcnt lgkmcnt(0)\n{STORE}"
-    assert run(code, 128, group_segment_fixed_size=512).words() == [2] * 32
-
-
-def test_lanes_that_are_not_active_do_nothing():
-    code = "v_mov_b32 v2, 9\nv_cmpx_lt_u32 15, v0\nglobal_load_b32 v2, v1, s[4:5] offset:-64\ns_waitcnt vmcnt(0)\n"
-    code += "s_mov_b32 exec_lo, -1\nglobal_store_b32 v1, v2, s[6:7]"
-    assert run(code, numbers(16), 128).words(1) == [9] * 16 + list(range(16))
-
-
-@each_row("none", ["global_load_b32 v2, v1, s[4:5]", "ds_load_b32 v2, v1", "ds_store_b32 v1, v2"])
-def test_no_active_lane_at_all(none):
-    run("s_mov_b32 exec_lo, 0\n" + none, 4, group_segment_fixed_size=16)
 
 
 # Scratch, by its own instructions and by a buffer's descriptor.
@@ -235,57 +179,8 @@ def test_buffers_by_a_stride_of_zero_have_nothing_inside():
         assert run(code, numbers(32), 128, target=target).words(1) == [0] * 32
 
 
-def test_buffers_that_are_not_known():
-    code = described("gfx1100", READ_BUFFER.format(""))
-    with pytest.raises(UnknownInstruction, match="a buffer with an index"):
-        run(code.replace("offen", "idxen"), numbers(32), 128)
-    with pytest.raises(UnknownInstruction, match="a buffer with a stride"):
-        run(code.replace("s_mov_b32 s22", "s_or_b32 s21, s21, 0x40000\ns_mov_b32 s22"), numbers(32), 128)
-    with pytest.raises(UnknownInstruction, match="no descriptor"):
-        run(code.replace("s[20:23]", "s[20:21]"), numbers(32), 128)
-
-
-@each_row(("name", "before", "value", "after"), [
-    ("add_u32", 5, 3, 5 + 32 * 3), ("sub_u32", 200, 3, 200 - 32 * 3), ("or_b32", 1, 6, 7), ("and_b32", 13, 6, 4),
-    ("xor_b32", 1, 6, 1), ("swap_b32", 1, 6, 6), ("max_u32", 5, 9, 9), ("min_u32", 5, 9, 5), ("max_u32", 12, 9, 12),
-])  # fmt: skip
-def test_atomics(name, before, value, after):
-    code = f"v_mov_b32 v1, 0\nv_mov_b32 v2, {value}\nglobal_atomic_{name} v1, v2, s[4:5]"
-    assert run(code, np.array([before], np.uint32)).words() == [after]
-
-
-def test_atomics_that_return():
-    code = "v_mov_b32 v4, 0\nv_mov_b32 v2, 1\nglobal_atomic_add_u32 v3, v4, v2, s[4:5] glc\n{}v_lshlrev_b32 v1, 2, v3\n"
-    code += "global_store_b32 v1, v3, s[6:7]"
-    done = run(code.format("s_waitcnt vmcnt(0)\n"), np.zeros(1, np.uint32), 128)
-    assert (done.words(), done.words(1)) == ([32], list(range(32)))
-    with pytest.raises(NotWaitedFor):
-        run(code.format(""), np.zeros(1, np.uint32), 128)
-
-
-def test_atomics_on_floats_and_comparisons():
-    code = "v_mov_b32 v4, 0\nv_mov_b32 v2, 0.5\nglobal_atomic_add_f32 v4, v2, s[4:5]"
-    assert run(code, np.ones(1, np.float32)).words(0, np.float32) == [17.0]
-    code = "v_mov_b32 v4, 0\nv_mov_b32 v2, v0\nv_mov_b32 v3, {}\nglobal_atomic_cmpswap_b32 v4, v[2:3], s[4:5]"
-    assert run(code.format(7), np.array([7], np.uint32)).words() == [0]  # the first lane finds it, then none does
-    assert run(code.format(8), np.array([7], np.uint32)).words() == [7]
-
-
-def test_atomics_of_lds():
-    code = "v_mov_b32 v4, 0\nv_mov_b32 v2, 0\nds_store_b32 v4, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\nv_mov_b32 v2, 2\n"
-    code += "ds_add_u32 v4, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\nds_load_b32 v2, v4\ns_waitcnt lgkmcnt(0)\n" + STORE
-    assert run(code, 256, threads=64, group_segment_fixed_size=16).words() == [128] * 64
-
-
-def test_atomics_that_are_not_known():
-    for line in ("global_atomic_frobnicate_u32 v1, v2, s[4:5]", "ds_frobnicate_u32 v1, v2"):
-        with pytest.raises(UnknownInstruction, match="frobnicate"):
-            run(line, numbers(32))
-
-
 def test_lanes_change_places():
     rotate = "v_add_nc_u32 v3, 4, v1\nds_bpermute_b32 v2, v3, v0\ns_waitcnt lgkmcnt(0)\n" + STORE
     assert run(rotate, 128).words() == [*range(1, 32), 0]
-    assert run(rotate.replace("bpermute", "permute"), 128).words() == [31, *range(31)]
     swap = "ds_swizzle_b32 v2, v0 offset:swizzle(SWAP,16)\ns_waitcnt lgkmcnt(0)\n" + STORE
     assert run(swap, 128).words() == [*range(16, 32), *range(16)]

@@ -60,23 +60,6 @@ def test_a_register_is_waited_for(target, load, register, use, wait):
         attempt(target, load.format(register) + wait[target].format(1) + "\n" + use)
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
-@pytest.mark.parametrize(("load", "wait"), [(GLOBAL_LOAD, VECTOR), (LDS_READ, LOCAL)])
-def test_loads_of_a_kind_come_in_order(target, load, wait):
-    both = load.format("v2") + load.format("v3") + wait[target].format(1)
-    attempt(target, f"{both}\nv_mov_b32_e32 v4, v2")
-    with pytest.raises(NotWaitedFor, match="v3 is used"):
-        attempt(target, f"{both}\nv_mov_b32_e32 v4, v3")
-
-
-@each_row("target", GENERATIONS)
-def test_scalar_loads_come_in_any_order(target):
-    both = SCALAR_LOAD.format("s10") + SCALAR_LOAD.format("s11")
-    attempt(target, both + SCALAR[target].format(0) + "\ns_mov_b32 s9, s10\ns_mov_b32 s9, s11")
-    with pytest.raises(NotWaitedFor, match="s10 is used"):
-        attempt(target, both + SCALAR[target].format(1) + "\ns_mov_b32 s9, s10")
-
-
 def test_lds_reads_are_unordered_next_to_scalar_loads():
     """One counter for both, before gfx12: any of them may be the one that is left."""
     code = LDS_READ.format("v2") + SCALAR_LOAD.format("s10") + "{}\nv_mov_b32_e32 v3, v2"
@@ -99,25 +82,6 @@ def test_stores_count_among_the_loads_of_gfx9_alone():
         attempt("gfx1201", code.replace("s_waitcnt vmcnt(1)", "s_wait_storecnt 0x0"))
 
 
-def test_two_counters_in_one_wait():
-    code = GLOBAL_LOAD.format("v2") + LDS_READ.format("v3") + "{}\nv_add_f32_e32 v4, v2, v3"
-    for target in GENERATIONS[:3]:
-        attempt(target, code.format("s_waitcnt vmcnt(0) lgkmcnt(0)"))
-        with pytest.raises(NotWaitedFor, match="v3 is used"):
-            attempt(target, code.format("s_waitcnt vmcnt(0)"))
-    attempt("gfx1201", code.format("s_wait_loadcnt_dscnt 0x0"))
-    for wait, late in (("s_wait_loadcnt_dscnt 0x100", "v2"), ("s_wait_loadcnt_dscnt 0x1", "v3")):
-        with pytest.raises(NotWaitedFor, match=f"{late} is used"):
-            attempt("gfx1201", code.format(wait))
-
-
-def test_waits_of_gfx10_by_their_own_names():
-    code = GLOBAL_LOAD.format("v2") + "{}\nv_mov_b32_e32 v4, v2"
-    attempt("gfx1030", code.format("s_waitcnt_vmcnt null, 0x0"))
-    with pytest.raises(NotWaitedFor):
-        attempt("gfx1030", code.format("s_waitcnt_lgkmcnt null, 0x0"))
-
-
 def test_a_load_after_another_kind_of_load_into_the_same_register():
     """They may come in any order; two of the same kind come in theirs, before gfx12."""
     for target in GENERATIONS:
@@ -135,53 +99,6 @@ def test_a_load_after_another_kind_of_load_into_the_same_register():
             attempt(target, SCALAR_LOAD.format("s10") * 2)
 
 
-# Loads of the lower and of the upper half, from global memory and from LDS, as they are called there.
-OLD_HALVES = (("global_load_short_d16", "ds_read_u16_d16"), ("global_load_short_d16_hi", "ds_read_u16_d16_hi"))
-HALVES = (("global_load_d16_b16", "ds_load_u16_d16"), ("global_load_d16_hi_b16", "ds_load_u16_d16_hi"))
-
-
-@pytest.mark.parametrize("target", GENERATIONS)
-@pytest.mark.parametrize(("local", "wait"), [(False, VECTOR), (True, LOCAL)])
-def test_a_half_of_a_register_next_to_another_load(target, local, wait):
-    """In order they fill the register together; where they may not be, the later one needs the wait as a use does."""
-    low, high = (pair[local] for pair in (OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES))
-    where, use = "v2, v1" + ("" if local else ", s[4:5]"), "v_mov_b32_e32 v3, v2"
-    whole = (LDS_READ if local else GLOBAL_LOAD).format("v2").strip()
-    for first in (f"{low} {where}", whole):
-        code = "\n".join([first, "{}", f"{high} {where}", "{}", use])
-        attempt(target, code.format(wait[target].format(0), wait[target].format(0)))
-        with pytest.raises(NotWaitedFor, match="v2 is used"):
-            attempt(target, code.format(wait[target].format(0), wait[target].format(1)))
-        if target in ("gfx1100", "gfx1201"):
-            with pytest.raises(NotWaitedFor, match="v2 is used"):
-                attempt(target, code.format("v_nop", wait[target].format(0)))
-        else:
-            attempt(target, code.format("v_nop", wait[target].format(0)))
-            with pytest.raises(NotWaitedFor, match="v2 is used"):
-                attempt(target, code.format("v_nop", wait[target].format(1)))
-
-
-@each_row("target", GENERATIONS)
-def test_halves_of_different_kinds_of_load_are_in_no_order(target):
-    pairs = OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES
-    for first, second in ((0, 1), (1, 0)):
-        places = ["v2, v1, s[4:5]", "v2, v1"]
-        code = f"{pairs[0][first]} {places[first]}\n{{}}\n{pairs[1][second]} {places[second]}"
-        with pytest.raises(NotWaitedFor, match="v2 is used"):
-            attempt(target, code.format("v_nop"))
-        attempt(target, code.format((VECTOR, LOCAL)[first][target].format(0)))
-
-
-def test_invalidating_a_cache_counts_as_a_load_on_gfx12():
-    code = GLOBAL_LOAD.format("v2") + "global_inv scope:SCOPE_SE\ns_wait_loadcnt 0x1\nv_mov_b32_e32 v3, v2"
-    attempt("gfx1201", code)
-    with pytest.raises(NotWaitedFor):
-        attempt("gfx1201", code.replace("0x1", "0x2"))
-    with pytest.raises(NotWaitedFor):
-        attempt("gfx1100", code.replace("global_inv scope:SCOPE_SE", "buffer_gl0_inv").replace(
-            "s_wait_loadcnt 0x1", "s_waitcnt vmcnt(1)"))  # fmt: skip
-
-
 @each_row(("target", "wait"), [
     ("gfx942", "s_waitcnt_vscnt null, 0x0"), ("gfx1100", "s_waitcnt loadcnt(0)"), ("gfx1100", "s_wait_loadcnt 0x0"),
     ("gfx1201", "s_waitcnt vmcnt(0)"), ("gfx1201", "s_wait_idle"), ("gfx1100", "s_waitcnt 0x70"),
@@ -190,11 +107,6 @@ def test_invalidating_a_cache_counts_as_a_load_on_gfx12():
 def test_waits_that_are_not_known(target, wait):
     with pytest.raises(UnknownInstruction):
         run(wait, target=target)
-
-
-def test_counters_of_what_nobody_does():
-    run("s_waitcnt expcnt(0)")
-    run("s_wait_samplecnt 0x0\ns_wait_bvhcnt 0x0", target="gfx1201")
 
 
 @each_row("target", GENERATIONS)
@@ -207,3 +119,15 @@ def test_lanes_may_exchange_values_across_a_barrier_but_not_access_lds(target):
             attempt(target, f"{exchange}\n{barrier}\nv_mov_b32_e32 v3, v2")
     with pytest.raises(NotWaitedFor, match="a barrier is reached with accesses to LDS"):
         attempt(target, LDS_READ.format("v2") + barrier)
+
+
+def test_two_counters_in_one_wait():
+    code = GLOBAL_LOAD.format("v2") + LDS_READ.format("v3") + "{}\nv_add_f32_e32 v4, v2, v3"
+    for target in GENERATIONS[:3]:
+        attempt(target, code.format("s_waitcnt vmcnt(0) lgkmcnt(0)"))
+        with pytest.raises(NotWaitedFor, match="v3 is used"):
+            attempt(target, code.format("s_waitcnt vmcnt(0)"))
+    attempt("gfx1201", code.format("s_wait_loadcnt_dscnt 0x0"))
+    for wait, late in (("s_wait_loadcnt_dscnt 0x100", "v2"), ("s_wait_loadcnt_dscnt 0x1", "v3")):
+        with pytest.raises(NotWaitedFor, match=f"{late} is used"):
+            attempt("gfx1201", code.format(wait))

@@ -17,8 +17,6 @@ _FLOATS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, 0.1, 1 / 3, 25
                   -1e-40, 1.1754944e-38, 2**-14 - 2**-25, 2**-24, 2**-25, 3 * 2**-26, 1 + 2**-11, 1 + 3 * 2**-11,
                   1 + 2**-8, 1 + 3 * 2**-8, 8388607.5, 16777217.0, 2147483520.0, -2147483648.0, 4294967040.0,
                   3.4028235e38, -3.4028235e38, float("inf"), float("-inf"), float("nan"))  # fmt: skip
-_DOUBLES: Final = (*_FLOATS, 1 + 2**-24, 1 + 2**-24 + 2**-52, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308,
-                   4503599627370497.5, 1e-46, 3.4028235677973366e38)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,9 @@ class Case:
     threads: int = 64
 
 
-def cases(wave: int) -> dict[str, Case]:
-    """Return the launch of every function, for waves of 32 or 64 threads."""
-    return {name: make(wave) for name, make in _CASES.items()}
+def cases() -> dict[str, Case]:
+    """Return the launch of every function."""
+    return {name: make() for name, make in _CASES.items()}
 
 
 def outputs(case: Case, after: Iterable[Array]) -> list[Array]:
@@ -68,29 +66,27 @@ def _pairs(
     return [np.concatenate([column, part]) for column, part in zip(columns, np.array_split(drawn, count), strict=True)]
 
 
-def _integers(name: str, slots: int, dtype: type = np.uint32) -> Case:
-    awkward = _INTS if dtype is np.uint32 else (*_INTS, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
-    drawn = _words(name, 97 * 2, dtype) >> _draw(name).integers(0, np.dtype(dtype).itemsize * 8, 97 * 2).astype(dtype)
-    kept = tuple(awkward[::2]) if slots > 10 else tuple(awkward)
-    return _elements(_pairs(name, kept, dtype, drawn, 2), dtype, slots)
+def _integers(name: str, slots: int) -> Case:
+    drawn = _words(name, 97 * 2) >> _draw(name).integers(0, 32, 97 * 2).astype(np.uint32)
+    kept = tuple(_INTS[::2]) if slots > 10 else _INTS
+    return _elements(_pairs(name, kept, np.uint32, drawn, 2), np.uint32, slots)
 
 
-def _drawn_floats(name: str, count: int, dtype: type) -> Array:
+def _drawn_floats(name: str, count: int) -> Array:
     """Return numbers made of drawn bits alone, the same on every machine."""
     fraction = _draw(name).integers(-(2**24), 2**24, count)
-    return np.ldexp(fraction.astype(dtype), _draw(name + " too").integers(-36, -10, count)).astype(dtype)
+    return np.ldexp(fraction.astype(np.float32), _draw(name + " too").integers(-36, -10, count)).astype(np.float32)
 
 
-def _reals(name: str, slots: int, columns: int, dtype: type = np.float32, result: type | None = None) -> Case:
-    with np.errstate(over="ignore"):
-        values = tuple(np.array(_DOUBLES if dtype is np.float64 else _FLOATS).astype(dtype).tolist())
-    drawn = _drawn_floats(name, 61 * columns, dtype)
+def _reals(name: str, slots: int, columns: int, result: type = np.float32) -> Case:
+    values = tuple(np.array(_FLOATS).astype(np.float32).tolist())
+    drawn = _drawn_floats(name, 61 * columns)
     if columns == 1:
-        ties = np.arange(-9, 9, dtype=dtype) / dtype(2)
-        made = [np.concatenate([np.array(values, dtype), ties, drawn])]
+        ties = np.arange(-9, 9, dtype=np.float32) / np.float32(2)
+        made = [np.concatenate([np.array(values, np.float32), ties, drawn])]
     else:
-        made = _pairs(name, values[::2] if slots > 3 else values, dtype, drawn, columns)
-    return _elements(made, result or dtype, slots)
+        made = _pairs(name, values[::2] if slots > 3 else values, np.float32, drawn, columns)
+    return _elements(made, result, slots)
 
 
 def _elements(columns: list[Array], result: type, slots: int) -> Case:
@@ -110,7 +106,7 @@ def _numbers_only(case: Case) -> Case:
     return _elements([column[keep] for column in columns], np.float32, slots)
 
 
-def _scalars(_: int) -> Case:
+def _scalars() -> Case:
     values = np.concatenate([np.array(_INTS, np.uint32), _words("scalars", 10)])
     groups = len(values) // 2
     out = np.zeros(groups * 64, np.uint32)
@@ -118,39 +114,22 @@ def _scalars(_: int) -> Case:
     return Case(arguments, (1,), (groups, 1, 1))
 
 
-def _scaled(_: int) -> Case:
+def _scaled() -> Case:
     values = np.array(_FLOATS, np.float32)
     by = np.array((-300, -149, -127, -24, -1, 0, 1, 100, 127, 128, 300), np.int32)
     x, exponents = (axis.ravel() for axis in np.meshgrid(values, by))
     return _elements([x, exponents.astype(np.int32)], np.float32, 2)
 
 
-def _to_half(name: str, slots: int, columns: int, packed: bool) -> Case:
-    case = _reals(name, slots, columns)
-    with np.errstate(over="ignore"):
-        made = [np.asarray(column).astype(np.float16) for column in case.arguments[:columns]]
-    if not packed:
-        return _elements(made, np.float16, slots)
-    count = len(made[0]) // 2
-    out = np.zeros(slots * count * 2, np.float16)
-    return Case((*(column[: 2 * count] for column in made), out, np.uint32(count)), (columns,), (-(-count // 64), 1, 1))
-
-
-def _conversions(_: int) -> Case:
-    single = np.array((*_FLOATS, *_drawn_floats("convert", 60, np.float32)), np.float32)
-    double = np.resize(np.array(_DOUBLES), len(single))
-    return _elements([single, double], np.uint32, 8)
-
-
 def _shared(slots_of: str, dtype: type, count: int, total: int) -> Case:
-    drawn = _drawn_floats(slots_of, count, np.float32) if dtype is np.float32 else _words(slots_of, count)
+    drawn = _drawn_floats(slots_of, count) if dtype is np.float32 else _words(slots_of, count)
     return Case((drawn, np.zeros(total, dtype), np.uint32(count)), (1,), (3, 1, 1), 256)
 
 
-def _transpose(_: int) -> Case:
+def _transpose() -> Case:
     rows, columns = 45, 70
     out = np.zeros(rows * columns, np.float32)
-    arguments = (_drawn_floats("tile", rows * columns, np.float32), out, np.uint32(rows), np.uint32(columns))
+    arguments = (_drawn_floats("tile", rows * columns), out, np.uint32(rows), np.uint32(columns))
     return Case(arguments, (1,), (3, 2, 1), 256)
 
 
@@ -158,32 +137,13 @@ def _lanes(slots: int) -> Case:
     return Case((_words("lanes", 256).astype(np.int32), np.zeros(slots * 256, np.int32)), (1,), (1, 1, 1), 256)
 
 
-def _shuffles(wave: int) -> Case:
-    lanes = _lanes(6)
-    return Case((*lanes.arguments, np.uint32(wave)), (1,), (1, 1, 1), 256)
-
-
-def _narrow(_: int) -> Case:
+def _narrow() -> Case:
     bytes_, shorts = _words("bytes", 100, np.uint8), _words("shorts", 100, np.uint16).astype(np.int16)
     arguments = (bytes_, shorts, np.zeros(100, np.int8), np.zeros(100, np.uint16), np.uint32(100))
     return Case(arguments, (2, 3), (2, 1, 1))
 
 
-def _atomic(_: int) -> Case:
-    values = _words("atomics", 600)
-    arguments = (values, np.zeros(8, np.uint32), np.full(1, -5, np.int32), np.zeros(48, np.uint32), np.uint32(600))
-    return Case(arguments, (1, 2, 3), (3, 1, 1), 256)
-
-
-def _many(_: int) -> Case:
-    half = np.array(-1.5, np.float16).view(np.uint16)[()]
-    arguments = (np.int8(-5), np.int16(-300), np.zeros(64), np.uint8(200), np.float32(0.1), np.float64(1e300),
-                 np.int32(-7), half, np.uint16(65535), np.int64(-(2**40)), np.uint32(2**32 - 1), np.uint8(3),
-                 np.uint64(2**63 + 4096), np.float32(2.5))  # fmt: skip
-    return Case(arguments, (2,), (1, 1, 1))
-
-
-def _three(_: int) -> Case:
+def _three() -> Case:
     return Case((np.zeros(3 * 2 * 2 * 64, np.uint32), np.uint32(3), np.uint32(2)), (0,), (3, 2, 2))
 
 
@@ -192,58 +152,40 @@ def _one_column(name: str, count: int, out: int, dtype: type = np.uint32) -> Cas
     return Case((values, np.zeros(out, dtype), np.uint32(count)), (1,), (-(-count // 64), 1, 1))
 
 
-_CASES: Final[dict[str, Callable[[int], Case]]] = {
-    "int32_add_mul": lambda _: _integers("int32_add_mul", 20),
-    "int32_bits": lambda _: _integers("int32_bits", 21),
-    "int32_divide": lambda _: _integers("int32_divide", 8),
-    "int32_builtins": lambda _: _integers("int32_builtins", 10),
-    "int64_add_mul": lambda _: _integers("int64_add_mul", 19, np.uint64),
-    "int64_divide": lambda _: _integers("int64_divide", 2, np.uint64),
+_CASES: Final[dict[str, Callable[[], Case]]] = {
+    "int32_add_mul": lambda: _integers("int32_add_mul", 20),
+    "int32_bits": lambda: _integers("int32_bits", 21),
+    "int32_divide": lambda: _integers("int32_divide", 8),
     "scalar_units": _scalars,
-    "fp32_arithmetic": lambda _: _reals("fp32_arithmetic", 14, 3),
-    "fp32_rounding": lambda _: _reals("fp32_rounding", 5, 1),
-    "fp32_compare": lambda _: _reals("fp32_compare", 8, 2, result=np.uint32),
-    "fp32_min_max": lambda _: _numbers_only(_reals("fp32_min_max", 6, 3)),
-    "fp32_divide": lambda _: _reals("fp32_divide", 2, 2),
-    "fp32_square_root": lambda _: _reals("fp32_square_root", 1, 1),
+    "fp32_arithmetic": lambda: _reals("fp32_arithmetic", 14, 3),
+    "fp32_rounding": lambda: _reals("fp32_rounding", 5, 1),
+    "fp32_compare": lambda: _reals("fp32_compare", 8, 2, result=np.uint32),
+    "fp32_min_max": lambda: _numbers_only(_reals("fp32_min_max", 6, 3)),
+    "fp32_divide": lambda: _reals("fp32_divide", 2, 2),
+    "fp32_square_root": lambda: _reals("fp32_square_root", 1, 1),
     "fp32_scale": _scaled,
-    "fp64_arithmetic": lambda _: _reals("fp64_arithmetic", 8, 3, np.float64),
-    "fp64_divide": lambda _: _reals("fp64_divide", 1, 2, np.float64),
-    "convert_to_integer": lambda _: _reals("convert_to_integer", 10, 1, result=np.uint32),
-    "convert_from_integer": lambda _: _integers_as_reals(),
-    "convert_floats": _conversions,
-    "fp16_arithmetic": lambda _: _to_half("fp16_arithmetic", 8, 3, packed=False),
-    "fp16_divide": lambda _: _to_half("fp16_divide", 1, 2, packed=False),
-    "fp16_packed": lambda _: _to_half("fp16_packed", 7, 3, packed=True),
-    "int16_packed": lambda _: _integers("int16_packed", 9),
-    "fp32_pairs": lambda _: _reals("fp32_pairs", 8, 3),
-    "reduce_tree": lambda _: _shared("reduce_tree", np.float32, 700, 3),
-    "prefix_sum": lambda _: _shared("prefix_sum", np.uint32, 700, 700),
+    "fp32_pairs": lambda: _reals("fp32_pairs", 8, 3),
+    "reduce_tree": lambda: _shared("reduce_tree", np.float32, 700, 3),
+    "prefix_sum": lambda: _shared("prefix_sum", np.uint32, 700, 700),
     "transpose_odd_pitch": _transpose,
-    "shared_widths": lambda _: Case((_words("shared_widths", 512), np.zeros(512, np.uint32)), (1,), (2, 1, 1), 256),
-    "collatz": lambda _: _one_column("collatz", 100, 100),
-    "nested_branches": lambda _: _branches(),
+    "shared_widths": lambda: Case((_words("shared_widths", 512), np.zeros(512, np.uint32)), (1,), (2, 1, 1), 256),
+    "collatz": lambda: _one_column("collatz", 100, 100),
+    "nested_branches": lambda: _branches(),
     "narrow_memory": _narrow,
-    "unaligned_records": lambda _: Case(
+    "unaligned_records": lambda: Case(
         (_words("records", 70 * 7, np.uint8), np.zeros(70 * 7, np.uint8), np.uint32(70)), (1,), (2, 1, 1)
     ),
-    "wide_memory": lambda _: Case(
+    "wide_memory": lambda: Case(
         (_words("wide_memory", 4 * 90), np.zeros(9 * 90, np.uint32), np.uint32(90)), (1,), (2, 1, 1)
     ),
-    "buffer_descriptors": lambda _: Case(
+    "buffer_descriptors": lambda: Case(
         (_words("buffers", 100), np.zeros(130, np.uint32), np.zeros(4 * 130, np.uint32), np.uint32(100)),
         (1, 2),
         (2, 1, 1),
     ),
-    "private_array": lambda _: _one_column("private_array", 100, 100),
-    "private_bytes": lambda _: _one_column("private_bytes", 100, 100),
-    "atomics": _atomic,
-    "shuffles": _shuffles,
-    "lanes_of_rows": lambda _: _lanes(12),
-    "lanes_of_gfx9": lambda _: _lanes(3),
-    "lanes_of_gfx10": lambda _: _lanes(5),
-    "byte_dots": lambda _: _integers("byte_dots", 2),
-    "many_arguments": _many,
+    "private_array": lambda: _one_column("private_array", 100, 100),
+    "private_bytes": lambda: _one_column("private_bytes", 100, 100),
+    "lanes_of_gfx9": lambda: _lanes(3),
     "three_dimensions": _three,
 }
 
@@ -253,9 +195,3 @@ def _branches() -> Case:
     values = np.asarray(case.arguments[0]).copy()
     values[50:] = values[50:] % 512 - 200
     return Case((values, *case.arguments[1:]), case.results, case.groups)
-
-
-def _integers_as_reals() -> Case:
-    case = _integers("convert_from_integer", 10)
-    columns = [np.asarray(column) for column in case.arguments[:2]]
-    return _elements(columns, np.float32, 13)

@@ -119,15 +119,9 @@ def _type_of(argument: Array | np.generic) -> Any:
 
 def all_on_host(library: ctypes.CDLL) -> Iterator[tuple[str, Array]]:
     """Yield every result under the name it is stored by."""
-    for wave in (32, 64):
-        for name, case in cases(wave).items():
-            for index, made in enumerate(on_host(library, name, case)):
-                yield key(name, wave, index), made
-
-
-def key(name: str, wave: int, index: int) -> str:
-    """Return the name that a result is stored by: only shuffles depend on the wave's size."""
-    return f"{name}.{wave}.{index}" if name == "shuffles" else f"{name}.{index}"
+    for name, case in cases().items():
+        for index, made in enumerate(on_host(library, name, case)):
+            yield f"{name}.{index}", made
 
 
 def main() -> int:
@@ -141,8 +135,8 @@ def main() -> int:
         text = f"; functions.c by {version}: make.py has the command line\n{compiled(compiler, name)}"
         (FOLDER / f"{name}.s.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     with tempfile.TemporaryDirectory() as folder:
-        found = dict(all_on_host(host_library(host, Path(folder))))
-    np.savez_compressed(FOLDER / "expected.npz", **found)
+        results = dict(all_on_host(host_library(host, Path(folder))))
+    np.savez_compressed(FOLDER / "expected.npz", **results)
     return 0
 
 

@@ -14,7 +14,7 @@ import torch
 import yolo_rocm
 from yolo_rocm.session import layout
 from yolo_rocm.session.layout import Times, measure
-from yolo_rocm.ultralytics_hooks import probes, train_steps
+from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.layouts import (
     is_channels_last,
     to_layout,
@@ -126,7 +126,8 @@ def train(made_data, tmp_path, monkeypatch, events):
 
         monkeypatch.setattr(layout, "measure", measured)
         yolo = load_model(small_model())
-        losses = train_steps.record_losses(yolo)
+        losses = []
+        yolo.add_callback("on_train_batch_end", lambda trainer: losses.append(float(trainer.loss.detach().sum())))
         handle = yolo_rocm.register(yolo, "cpu", {**rocm, "step": step or {}})
         events.clear()
         yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})

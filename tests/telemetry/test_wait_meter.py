@@ -27,7 +27,7 @@ def an_epoch(
         asked = clock[0]
         clock[0] += 3.0 if batch == 0 else wait  # workers start
         stages = {"load": 0.1, "augment": 0.3, "collate": 0.01}
-        trace = Trace(batch, batch % 2, asked - 1, asked - 0.5, stages, samples=4)
+        trace = Trace(batch, 4, stages)
         meter.observe("train", trace, asked, clock[0])
         clock[0] += step
         if batch + 1 in set_up:
@@ -92,7 +92,7 @@ def test_each_broken_file_is_named_once_and_counted(clock):
     meter.begin(1)
     for batch in range(3):
         broken = [("a.jpg", "OSError: empty")] + [(f"{batch}{i}.jpg", "OSError: gone") for i in range(3)]
-        meter.observe("train", Trace(batch, 0, broken=broken, samples=4), 0.0, 0.0)
+        meter.observe("train", Trace(batch, 4, broken=broken), 0.0, 0.0)
     lines = meter.new_broken()
     assert lines[0] == "a.jpg cannot be read, another sample took its place: OSError: empty"
     assert lines[-1] == "5 more files cannot be read"

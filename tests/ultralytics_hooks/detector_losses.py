@@ -20,7 +20,7 @@ def detector(name="yolov8n.yaml"):
     return train_steps.detector(name)
 
 
-def step(model, amp=False, images=2, seed=0):
+def step(model, amp=False, images=1, seed=0):
     """Return the loss of a batch and the gradients of what the network predicts; the criterion is made anew."""
     batch = train_steps.made_batch(model, images, 64, torch.Generator().manual_seed(seed))
     model.criterion = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import pickle
 import sys
 
@@ -19,13 +18,11 @@ from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import InferencePlanner, Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
-from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks
 
 from ..blocks import steps
-from ..interpreted import interpreter
 
 pytestmark = pytest.mark.skipif(
     bool(probes.missing(probes.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks"
@@ -70,7 +67,7 @@ def expected(module, x):
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "eval"])
 @pytest.mark.parametrize("kind", [Conv, DWConv])
-@pytest.mark.parametrize("act", [True, False, nn.ReLU(inplace=True), nn.LeakyReLU(0.2)], ids=str)
+@pytest.mark.parametrize("act", [True, nn.LeakyReLU(0.2)], ids=str)
 def test_a_block_is_computed_as_one_and_gives_what_it_gave(kind, act, fused, on, convolved):
     module, x = block(kind, act, fused), image()
     with torch.no_grad():
@@ -80,16 +77,8 @@ def test_a_block_is_computed_as_one_and_gives_what_it_gave(kind, act, fused, on,
     assert sum(served.forward_calls for served in on.report.served.values()) == 1
 
 
-def test_a_bias_before_batch_norm_is_folded_too(on, convolved):
-    module, x = block(bias=True), image()
-    with torch.inference_mode():
-        found = module(x)
-        assert convolved == []
-        assert torch.allclose(found, expected(module, x), atol=1e-5)
-
-
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "eval"])
-@pytest.mark.parametrize("part", ["conv.weight", "conv.bias", "bn.bias", "bn.running_var"])
+@pytest.mark.parametrize("part", ["conv.weight", "conv.bias", "bn.running_var"])
 def test_weights_that_change_are_seen(part, fused, on, convolved):
     module, x = block(fused=fused, bias=True), image()
     owner, name = part.split(".")
@@ -104,14 +93,12 @@ def test_weights_that_change_are_seen(part, fused, on, convolved):
         assert torch.allclose(after, expected(module, x), atol=1e-5)
 
 
-@pytest.mark.parametrize("by", ["torch", "gemm", "triton"])
+@pytest.mark.parametrize("by", ["torch", "gemm"])
 def test_statistics_that_a_training_pass_updates_are_seen(by, on, convolved):
     """Neither torch's kernels nor ours count these writes; the number of batches is counted."""
-    if by == "triton" and missing_reason() is not None:
-        pytest.skip(str(missing_reason()))
     module, x = block(), image()
     engine = contextlib.nullcontext() if by == "torch" else steps.served(by)
-    with interpreter() if by == "triton" else contextlib.nullcontext(), engine, fused_blocks(), torch.no_grad():
+    with engine, fused_blocks(), torch.no_grad():
         before = module(x)
         module.train()(3 * x + 1)
         after = module.eval()(x)
@@ -129,62 +116,39 @@ def test_weights_of_inference_mode_may_change_unseen_by_torch_and_are_read_each_
         assert torch.allclose(module(x), expected(module, x), atol=1e-5)
 
 
-def watched_block(how):
-    """Return a block that must be called the ordinary way."""
-    module = block(fused=True)
-    if how == "hook":
-        module.register_forward_hook(lambda *_: None)
-    elif how == "hook of the convolution":
-        module.conv.register_forward_pre_hook(lambda *_: None)
-    elif how == "hook of the activation":
-        module.act = nn.SiLU()
-        module.act.register_forward_hook(lambda *_: None)
-    elif how == "forward of its own":
-        module.forward = lambda x: nn.functional.silu(module.conv(x)) + 1
-    elif how == "forward of another block":
-        module.forward = block(fused=True).forward
-    elif how == "another activation":
-        module.act = nn.GELU()
-    elif how == "another convolution":
-        module.conv = type("Mine", (nn.Conv2d,), {})(4, 8, 3, padding=1)
-    elif how == "padding":
-        module.conv.padding_mode = "reflect"
-        module.conv._reversed_padding_repeated_twice = [1, 1, 1, 1]
-    elif how == "stride, a list":
-        module.conv.stride = [1, 1]
-    elif how == "dilation, a number":
-        module.conv.dilation = 1
-    elif how == "precision":
-        module.conv.bias.data = module.conv.bias.data.double()
-        module.conv.weight.data = module.conv.weight.data.double()
-        module.forward = lambda x: Conv.forward_fuse(module, x.double())
-    return module
+def other_precision(module):
+    module.conv.double()
+    module.forward = lambda x: Conv.forward_fuse(module, x.double())
 
 
-HOWS = [
-    "hook", "hook of the convolution", "hook of the activation", "forward of its own", "forward of another block",
-    "another activation", "another convolution", "padding", "stride, a list", "dilation, a number", "precision",
-]  # fmt: skip
+def reflected(module):
+    module.conv.padding_mode = "reflect"
+    module.conv._reversed_padding_repeated_twice = [1, 1, 1, 1]
+
+
+HOWS = {
+    "hook": lambda module: module.register_forward_hook(lambda *_: None),
+    "hook of the convolution": lambda module: module.conv.register_forward_pre_hook(lambda *_: None),
+    "hook of the activation": lambda module: (
+        setattr(module, "act", nn.SiLU()) or module.act.register_forward_hook(print)
+    ),
+    "forward of its own": lambda module: setattr(module, "forward", lambda x: nn.functional.silu(module.conv(x)) + 1),
+    "forward of another block": lambda module: setattr(module, "forward", block(fused=True).forward),
+    "another activation": lambda module: setattr(module, "act", nn.GELU()),
+    "another convolution": lambda module: setattr(module, "conv", type("Mine", (nn.Conv2d,), {})(4, 8, 3, padding=1)),
+    "padding": reflected,
+    "precision": other_precision,
+}
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_block_that_somebody_has_changed_is_called(how, on, convolved):
-    module, x = watched_block(how), image()
+    module, x = block(fused=True), image()
+    HOWS[how](module)
     with torch.no_grad():
         assert module(x).shape == (2, 8, 6, 6)
     assert convolved
     assert not on.report.served
-
-
-@pytest.mark.parametrize("name", ["conv.bias", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"])
-def test_a_tensor_of_another_size_gets_torchs_own_message(name, on):
-    """It would be spread over all channels where a BatchNorm is folded in."""
-    module = block(bias=True)
-    tensor = module.get_parameter(name) if not name.startswith("bn.running") else module.get_buffer(name)
-    tensor.data = tensor.data[:1]
-    said = r"bias to be 1-dimensional|should contain 8 elements not 1"
-    with torch.no_grad(), pytest.raises(RuntimeError, match=said):
-        module(image())
 
 
 def test_a_subclass_with_a_forward_of_its_own_is_called(on, convolved):
@@ -198,19 +162,6 @@ def test_a_subclass_with_a_forward_of_its_own_is_called(on, convolved):
     assert convolved
 
 
-def test_a_wrapper_around_the_block_of_the_class_is_called(monkeypatch, on, convolved):
-    forward = Conv.forward
-
-    @functools.wraps(forward)
-    def mine(self, x):
-        return forward(self, x) + 1
-
-    monkeypatch.setattr(Conv, "forward", mine)
-    module, x = block(), image()
-    with torch.no_grad():
-        assert torch.allclose(module(x), expected(module, x) + 1, atol=1e-5)
-
-
 def test_with_gradients_autocast_or_hooks_on_all_modules_blocks_are_called(on, convolved):
     module, x = block(fused=True), image()
     module(x)
@@ -222,22 +173,6 @@ def test_with_gradients_autocast_or_hooks_on_all_modules_blocks_are_called(on, c
     hook.remove()
     assert len(convolved) == 3
     assert not on.report.served
-
-
-def test_an_epsilon_that_torch_refuses_is_left_to_the_module(on):
-    module = block()
-    module.bn.eps = 0.0
-    with contextlib.suppress(ValueError), torch.no_grad():
-        module(image())
-    assert not on.report.served
-
-
-def test_a_trace_has_the_convolution_in_it(on):
-    module, x = block(fused=True), image()
-    with torch.no_grad():
-        traced = torch.jit.trace(module, x)
-        assert "_convolution" in str(traced.inlined_graph)
-        assert torch.allclose(traced(x), module(x), atol=1e-5)
 
 
 def test_a_compiled_block_is_compiled_as_it_is(on):
@@ -282,13 +217,9 @@ def test_an_ultralytics_with_other_blocks_is_left_alone(monkeypatch, on):
         assert blocks.Conv.__call__ is call
 
 
-@pytest.mark.parametrize(("model", "fused"), [("yolov8n.yaml", False), ("yolo11n.yaml", True)])
-def test_whole_networks(model, fused, convolved):
+def test_whole_networks(convolved):
     torch.manual_seed(0)
-    network = DetectionModel(model, verbose=False).eval()
-    if fused:
-        network = network.fuse(verbose=False)
-    network.requires_grad_(False)
+    network = DetectionModel("yolo11n.yaml", verbose=False).eval().fuse(verbose=False).requires_grad_(False)
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         wanted = network(x)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,21 +21,18 @@ from yolo_rocm.ultralytics_hooks.network_calls import lean_networks
 
 from ..blocks.steps import served
 
-HAS_COMPILE = hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
 says_hooks = pytest.mark.skipif(recipes._top is None, reason="this torch does not say which hooks there are")
 # By architecture: its class, and whether its forward pass is the one that lean memory is on for.
 NETWORKS = {
     "yolov8n-seg": ("SegmentationModel", True),
-    "yolo11n-pose": ("PoseModel", True),
-    "yolo11n-obb": ("OBBModel", True),
     "yolov8n-cls": ("ClassificationModel", True),
-    "yolo12n": ("DetectionModel", True),
+    "yolo11n": ("DetectionModel", True),
     "yolov8s-worldv2": ("WorldModel", False),
     "rtdetr-resnet50": ("RTDETRDetectionModel", False),
 }
 
 
-QUICK = ("yolov8n-seg", "yolov8n-cls", "yolov8s-worldv2")
+QUICK = ("yolo11n", "yolov8n-seg", "yolov8n-cls")
 
 
 @pytest.fixture(autouse=True)
@@ -111,18 +107,12 @@ def test_a_step_of_every_kind_of_network_has_the_bits_of_full_memory(name: str, 
     assert made == []
     with lean_networks():
         found = stepped(module)
+    norms = sum(isinstance(each, nn.BatchNorm2d) for each in module.modules())
     assert bool(made) == is_lean
+    assert (
+        len(made) <= norms
+    )  # once, however many read it: halves of a `chunk`, additions, `cat`, heads of three levels
     assert_same_bits(found, wanted)
-
-
-def test_each_activation_is_computed_once_more_and_not_again_for_each_that_reads_it(made: list[type]) -> None:
-    """Halves of a `chunk`, residual additions, `cat` and the heads of three levels read the same activations."""
-    torch.manual_seed(0)
-    module = tasks.DetectionModel("yolo11n.yaml", nc=2, verbose=False).train()
-    blocks = sum(isinstance(each, nn.BatchNorm2d) for each in module.modules())
-    with lean_networks():
-        stepped(module)
-    assert 0.9 * blocks < len(made) <= blocks
 
 
 # What is not a plain forward pass of a training, in a small detector.
@@ -134,39 +124,20 @@ def detector() -> Any:
     return tasks.DetectionModel("yolov5n.yaml", nc=2, verbose=False).train()
 
 
-def checkpointed(reentrant: bool) -> Any:
-    """Return a step whose first blocks of several layers are computed again in backward, by torch."""
-
-    def run(module: Any, x: torch.Tensor) -> Any:
-        for layer in list(module.model)[2:6]:
-            real = layer.forward
-            layer.forward = functools.partial(checkpoint, real, use_reentrant=reentrant)
-        return module(x)
-
-    return run
+def checkpointed(module: Any, x: torch.Tensor) -> Any:
+    """A step whose first blocks of several layers are computed again in backward, by torch."""
+    for layer in list(module.model)[2:6]:
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+    return module(x)
 
 
-@pytest.mark.parametrize("reentrant", [pytest.param(True, marks=pytest.mark.deep), False])
-def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> None:
+def test_layers_that_torch_checkpoints(made: list[type]) -> None:
     """Gradients and statistics are those of torch's blocks: what is computed again updates them a second time."""
-    wanted = stepped(detector(), checkpointed(reentrant))
+    wanted = stepped(detector(), checkpointed)
     assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {1, 2}
     with lean_networks():
-        assert_same_bits(stepped(detector(), checkpointed(reentrant)), wanted)
+        assert_same_bits(stepped(detector(), checkpointed), wanted)
     assert made
-
-
-@pytest.mark.parametrize("reentrant", [True, pytest.param(False, marks=[says_hooks, pytest.mark.deep])])
-def test_a_whole_network_in_a_checkpoint(reentrant: bool) -> None:
-    """All of it is computed again by torch, which updates statistics twice, whether memory is lean or not."""
-
-    def run(module: Any, x: torch.Tensor) -> Any:
-        return checkpoint(lambda x: tuple(tensors(module(x))), x.requires_grad_(), use_reentrant=reentrant)
-
-    wanted = stepped(detector(), run)
-    assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {2}
-    with lean_networks():
-        assert_same_bits(stepped(detector(), run), wanted)
 
 
 @says_hooks
@@ -219,15 +190,14 @@ def test_what_is_small_next_to_the_images_is_kept(monkeypatch: pytest.MonkeyPatc
     assert opened == [(2**21, 6 * 2**20), (part, part)]
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_frozen_layers(frozen: bool, made: list[type]) -> None:
+def test_frozen_layers(made: list[type]) -> None:
     """BatchNorm in eval mode in the first half, parameters without gradients in it: both are torch's own affair."""
 
     def run(module: Any, x: torch.Tensor) -> Any:
         for layer in list(module.model)[:5]:
             layer.requires_grad_(False)
             for each in layer.modules():
-                if frozen and isinstance(each, nn.BatchNorm2d):
+                if isinstance(each, nn.BatchNorm2d):
                     each.eval()
         return module(x)
 
@@ -237,31 +207,4 @@ def test_frozen_layers(frozen: bool, made: list[type]) -> None:
     assert_same_bits(found, wanted)
     assert made
     assert ("model.0.conv.weight" in found) is False
-    assert int(found["model.0.bn.num_batches_tracked"]) == (0 if frozen else 1)
-
-
-@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
-def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
-    graphs: list[Any] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph
-
-    def run(module: Any, x: torch.Tensor) -> Any:
-        return torch.compile(module, backend=backend, fullgraph=True)(x)
-
-    small = tasks.BaseModel().train()
-    small.model, small.save = nn.Sequential(copy.deepcopy(detector().model[1]), nn.Conv2d(32, 2, 1)), []
-    small.model[0].conv = nn.Conv2d(3, 32, 1)
-    for index, layer in enumerate(small.model):
-        layer.f, layer.i = -1, index
-    with lean_networks():
-        found = stepped(small, run)
-        torch._dynamo.reset()
-        assert made == []
-        wanted = stepped(small)
-        assert made
-    assert re.search(r"batch_norm|bn\(", graphs[0].code)  # torch 2.4 names the module
-    assert len(graphs) == 1
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+    assert int(found["model.0.bn.num_batches_tracked"]) == 0

@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 from ultralytics.data import build
+from ultralytics.data.dataset import YOLODataset
 
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.errors import LoaderError
 from yolo_rocm.ultralytics_hooks.loaders import loaders_built_by, loaders_follow
 
 
-def made():
-    return build.InfiniteDataLoader(TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=0)
+def made(**arguments):
+    return build.InfiniteDataLoader(TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=0, **arguments)
 
 
 def test_the_newest_policy_decides_and_the_class_is_put_back_in_any_order():
@@ -44,29 +45,10 @@ def test_loaders_end_with_their_policy_unless_it_only_built_them():
     built.close()
 
 
-def test_an_error_puts_the_class_back():
-    stock = build.InfiniteDataLoader
-    with pytest.raises(KeyboardInterrupt), loaders_follow(LoaderPolicy()):
-        raise KeyboardInterrupt
-    assert build.InfiniteDataLoader is stock
-
-
 def test_images_go_straight_into_the_batch_only_with_a_collation_that_is_known():
-    def own(samples):
-        return samples
-
     with loaders_built_by(LoaderPolicy()):
-        for collate, known in ((build.InfiniteDataLoader.__init__, False), (own, False), (None, True)):
-            loader = build.InfiniteDataLoader(
-                TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=0, collate_fn=collate
-            )
-            assert loader._stacks_images() is known
-        from ultralytics.data.dataset import YOLODataset
-
-        loader = build.InfiniteDataLoader(
-            TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=0, collate_fn=YOLODataset.collate_fn
-        )
-        assert loader._stacks_images()
+        for collate, known in ((lambda samples: samples, False), (None, True), (YOLODataset.collate_fn, True)):
+            assert made(collate_fn=collate)._stacks_images() is known
 
 
 def test_the_end_of_a_policy_leaves_alone_what_a_run_of_another_thread_is_reading():

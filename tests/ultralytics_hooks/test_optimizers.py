@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,8 +10,9 @@ from torch import nn
 from ultralytics.engine.trainer import BaseTrainer
 
 from yolo_rocm.ultralytics_hooks import optimizers
-from yolo_rocm.ultralytics_hooks.layouts import train_in_layout
 from yolo_rocm.ultralytics_hooks.optimizers import fused_optimizers, fused_sgd
+
+from ..tables import each_row
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
@@ -65,32 +65,30 @@ def assert_close(found, expected):
 
 @torch_has_it
 @DEVICES
-@pytest.mark.parametrize("momentum", [{}, {"momentum": 0.0, "nesterov": False}], ids=["momentum", "none"])
-def test_steps_are_those_of_sgd(device, momentum, on_cpu, monkeypatch):
+def test_steps_are_those_of_sgd_also_of_what_was_frozen_at_first(device, on_cpu, monkeypatch):
     plain, model = network(device), network(device)
-    optimizer = fused_sgd(sgd(model, **momentum))
-    for group in optimizer.param_groups:  # as warm-up and schedule do
-        group["lr"] *= 0.5
+    optimizer = fused_sgd(sgd(model))
     calls = []
     inner = torch._fused_sgd_
     monkeypatch.setattr(torch, "_fused_sgd_", lambda *args, **more: calls.append(1) or inner(*args, **more))
-    before = sgd(plain, **momentum)
-    for group in before.param_groups:
-        group["lr"] *= 0.5
-    steps(plain, before)
-    assert not calls
-    steps(model, optimizer)
-    assert len(calls) == 3 * 4  # groups and steps
+    for each, its in ((plain, sgd(plain)), (model, optimizer)):
+        assert bool(calls) is False
+        for seed in range(4):
+            give_gradients(each, seed)
+            if seed < 2:
+                each[2].weight.grad = None
+            for group in its.param_groups:  # as warm-up and schedule do
+                group["lr"] *= 0.5
+            its.step()
+            assert ("momentum_buffer" in its.state[each[2].weight]) == (seed >= 2)
+    assert len(calls) >= 2 * 4
     assert_close(model, plain)
-    assert bool(optimizer.state) != bool(momentum)
     assert [group["param_group"] for group in optimizer.param_groups] == ["weight", "bn", "bias"]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [5e-4, 0.0, 0]
 
 
 @torch_has_it
 @DEVICES
-@pytest.mark.parametrize("overflows", [(0, 1, 3), (2,)], ids=str)
-def test_steps_that_overflow_are_left_out(device, overflows, on_cpu, monkeypatch):
+def test_steps_that_overflow_are_left_out(device, on_cpu, monkeypatch):
     """Nobody waits to hear of them. Momentum of torch's own begins in memory that a first overflow leaves as it is."""
     filled = torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda *args, **more: filled(*args, **more).fill_(float("nan")))
@@ -104,7 +102,7 @@ def test_steps_that_overflow_are_left_out(device, overflows, on_cpu, monkeypatch
             if fused:
                 patch.setattr(torch.Tensor, "item", lambda self: pytest.fail("the host waits"))
             for seed in range(5):
-                give_gradients(model, seed, float("inf") if seed in overflows else 16.0)
+                give_gradients(model, seed, float("inf") if seed in (0, 1, 3) else 16.0)
                 scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
                 scaler.step(optimizer)
@@ -113,23 +111,6 @@ def test_steps_that_overflow_are_left_out(device, overflows, on_cpu, monkeypatch
         found.append(model)
     assert_close(found[1], found[0])
     assert not torch.equal(found[1][0].weight, network(device)[0].weight)
-
-
-@torch_has_it
-@DEVICES
-def test_what_was_frozen_at_first_is_trained_later(device, on_cpu):
-    found = []
-    for fused in (False, True):
-        model = network(device)
-        optimizer = fused_sgd(sgd(model)) if fused else sgd(model)
-        for seed in range(4):
-            give_gradients(model, seed)
-            if seed < 2:
-                model[2].weight.grad = None
-            optimizer.step()
-            assert ("momentum_buffer" in optimizer.state[model[2].weight]) == (seed >= 2)
-        found.append(model)
-    assert_close(found[1], found[0])
 
 
 @torch_has_it
@@ -161,54 +142,28 @@ def test_checkpoints_are_those_of_sgd_both_ways(device, on_cpu):
     assert_close(other, plain)
 
 
-class OwnSGD(torch.optim.SGD):
-    """Somebody's own."""
-
-
-@pytest.mark.parametrize(
+@each_row(
     "make",
     [
         lambda parameters: torch.optim.Adam(parameters),
-        lambda parameters: OwnSGD(parameters, lr=0.1),
+        lambda parameters: type("OwnSGD", (torch.optim.SGD,), {})(parameters, lr=0.1),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=False),
-        lambda parameters: torch.optim.SGD([nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1),
     ],
-    ids=["Adam", "a class of somebody's own", "dampening", "chosen", "complex"],
+    ids=["Adam", "a class of somebody's own", "dampening", "chosen"],
 )
-def test_others_are_left_alone(make, on_cpu):
+def test_others_are_left_alone(on_cpu, make):
     optimizer = make(network().parameters())
     assert fused_sgd(optimizer) is optimizer
 
 
-def test_a_cpu_an_older_torch_and_one_that_has_made_steps_keep_theirs(monkeypatch):
+def test_a_cpu_and_one_that_has_made_steps_keep_theirs(monkeypatch):
     model = network()
     optimizer = sgd(model)
     assert fused_sgd(optimizer) is optimizer
     monkeypatch.setattr(optimizers, "_DEVICES", ("cpu",))
-    with monkeypatch.context() as older:
-        older.setattr(torch, "__version__", "2.4.1+rocm6.1")
-        assert fused_sgd(optimizer) is optimizer
     steps(model, optimizer)
     assert fused_sgd(optimizer) is optimizer
-
-
-@torch_has_it
-@DEVICES
-def test_it_goes_on_in_another_layout(device, on_cpu):
-    plain, model = network(device), network(device)
-    before, optimizer = sgd(plain), fused_sgd(sgd(model))
-    for number, last in enumerate((True, False)):
-        for each, its in ((plain, before), (model, optimizer)):
-            steps(each, its, [2 * number])
-            give_gradients(each, 2 * number + 1)
-        train_in_layout(SimpleNamespace(model=model, optimizer=optimizer, ema=None), last)
-        for each in model.parameters():
-            assert each.grad.stride() == each.stride()
-            assert optimizer.state[each]["momentum_buffer"].stride() == each.stride()
-        before.step()
-        optimizer.step()
-    assert_close(model, plain)
 
 
 @torch_has_it

@@ -9,6 +9,8 @@ import pytest
 from yolo_rocm.ultralytics_hooks import probes, sources
 from yolo_rocm.ultralytics_hooks.sources import LOSSES, words_of
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
@@ -50,7 +52,7 @@ def test_comments_docstrings_and_indentation_make_no_difference(monkeypatch):
     assert source(monkeypatch, same) == expected
 
 
-@pytest.mark.parametrize("name", others)
+@each_row("name", others)
 def test_another_program_is_another(monkeypatch, name):
     expected = words_of(one)
     assert others[name] != same
@@ -72,13 +74,9 @@ def test_what_somebody_has_wrapped_is_not_known_unless_it_was_us():
     assert words_of(wrapper) == words_of(one)
 
 
-def test_what_cannot_be_read_is_not_known(monkeypatch):
-    assert source(monkeypatch, "def one(:\n  '''") == ""
-
-
 def test_it_is_one_of_what_ultralytics_is_probed_for(monkeypatch):
     place = "ultralytics.utils.loss.bbox2dist"
-    need = probes.Need((place,), "x", "y", words=LOSSES[place])
+    need = probes.Need((place,), "x", words=LOSSES[place])
     assert need.problem() == "" or "source that is known" in need.problem()
     monkeypatch.setattr("ultralytics.utils.loss.bbox2dist", one)
     assert "has no source that is known" in need.problem()

@@ -29,18 +29,15 @@ class Request:
 
 @dataclass
 class Trace:
-    """Who read a batch, when, and how the time was spent, in seconds of the monotonic clock.
+    """How the time of a batch was spent, in seconds by stage, and what could not be read.
 
     `broken` has the name of each sample that could not be read, and why.
     """
 
     number: int
-    worker: int
-    began: float = 0.0
-    ended: float = 0.0
+    samples: int = 0
     stages: dict[str, float] = field(default_factory=dict)
     broken: list[tuple[str, str]] = field(default_factory=list)
-    samples: int = 0
 
 
 Place = Callable[[tuple[int, ...]], "np.ndarray[Any, np.dtype[np.uint8]]"]
@@ -105,7 +102,6 @@ class BatchReader:
     ) -> None:
         self.dataset, self.collate, self.adapter = dataset, collate, adapter
         self.skip_broken, self.stacks_images = skip_broken, stacks_images
-        self.worker = -1  # the training process itself
         self.images: BatchImages | None = None  # where a worker writes images, if they are to travel from there
         self.reading = ""  # the sample whose error ended a batch
         self._stages: dict[str, float] = {}
@@ -132,7 +128,7 @@ class BatchReader:
             return self._read(request)
 
     def _read(self, request: Request) -> tuple[Any, Trace, Stack | None]:
-        trace = Trace(request.number, self.worker, time.monotonic(), samples=len(request.indices))
+        trace, began = Trace(request.number, len(request.indices)), time.monotonic()
         self._stages = trace.stages
         self.adapter.begin_batch(self.dataset, request.indices, request.seed is not None)
         if self.images is not None:
@@ -143,11 +139,10 @@ class BatchReader:
             if self.images is not None:
                 self.images.add(samples[-1])
         sampled = time.monotonic()
-        self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
+        self._spend("augment", sampled - began - sum(trace.stages.values()))
         batch = self.collate(samples)
         stack = None if self.images is None else self.images.finish(batch)
-        trace.ended = time.monotonic()
-        self._spend("collate", trace.ended - sampled)
+        self._spend("collate", time.monotonic() - sampled)
         return batch, trace, stack
 
     def _sample(self, index: Any, trace: Trace) -> Any:

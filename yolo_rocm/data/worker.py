@@ -137,7 +137,6 @@ def _settle(reader: BatchReader, config: WorkerConfig) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     np.random.seed(torch_loader.worker._generate_state(config.base_seed, config.number))  # type: ignore[no-untyped-call]
-    reader.worker = config.number
     torch_loader.worker._worker_info = torch_loader.worker.WorkerInfo(
         id=config.number, num_workers=config.workers, seed=seed, dataset=reader.dataset
     )

@@ -35,7 +35,7 @@ class Checkpoints(Listener):
 
     def set_up(self, trainer: Any) -> None:
         """Clear away what an interrupted run left behind its checkpoint, once the trainer has resumed."""
-        source = resuming.resumed_from(trainer) if checkpoints.is_writer() else None
+        source = resuming.resumed_from(trainer) if ranks.is_main_rank() else None
         if source is None:
             return
         self._whole = trainer.start_epoch

@@ -12,7 +12,7 @@ from ..preset.step import graph_of
 from ..telemetry.sampler import watch
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.wait_meter import EpochSummary, Meter
-from ..ultralytics_hooks import checkpoints, models, network_calls, ranks, step_places, trainers
+from ..ultralytics_hooks import models, network_calls, ranks, step_places, trainers
 from ..ultralytics_hooks.log import say
 from ..utils.switch import Switch
 from .current_run import OngoingRun
@@ -223,7 +223,7 @@ class Telemetry(Listener):
 
     def __init__(self, folder: Path, run: OngoingRun) -> None:
         self._folder, self._report = folder, run.settings.preset.report
-        self.is_on = self._report.telemetry and checkpoints.is_writer()
+        self.is_on = self._report.telemetry and ranks.is_main_rank()
         self._held = ExitStack()
 
     def set_up(self, trainer: Any) -> None:

@@ -137,7 +137,7 @@ class Run:
         self.session.start_reports()
         with sigterm.orderly_end() if trains else nullcontext(), self.applied():
             try:
-                with self.at_work(), children.children_follow(describe(self)), children.launch_is_possible():
+                with self.at_work(), children.children_follow(describe(self)):
                     yield self
             finally:
                 self._let_go()

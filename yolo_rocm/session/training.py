@@ -10,13 +10,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ultralytics_hooks import memory_errors, models, ranks, trainers
+from ..ultralytics_hooks import models, ranks, trainers
 from ..ultralytics_hooks.log import say
 from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .current_run import OngoingRun
-from .failures import says_out_of_memory
 from .given import GIVEN, given_to, keep_given
 from .layout import Layout
 from .listeners import DataWaits, Graphs, LayerNames, StepTimes, Telemetry
@@ -94,7 +93,6 @@ class Training:
     def on_pretrain_routine_end(self, trainer: Any) -> None:
         """Set everything up that needs the model, and write what resuming needs."""
         self._session.inference.close()  # the training needs the memory
-        memory_errors.recognise_in_backward(trainer, says_out_of_memory)
         for listener in self._listeners:
             listener.set_up(trainer)
         if ranks.is_main_rank():

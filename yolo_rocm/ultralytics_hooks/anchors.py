@@ -10,20 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ..utils.scoped_patch import attribute
 from .probes import ANCHORS, missing
 
 _MOST_REMEMBERED: Final = 32  # sizes; multi_scale has some twenty
-
-
-class _Made(NamedTuple):
-    """Anchor points and the stride of each, with what they were made for and how often each tensor was changed."""
-
-    strides: Any
-    anchors: tuple[Any, Any]
-    versions: tuple[int, ...]
 
 
 @contextmanager
@@ -41,7 +33,7 @@ def _once(original: Callable[..., Any]) -> Callable[..., Any]:
 
     from ..engines.torch_state import is_compiling, is_plain_eager
 
-    made: dict[Any, _Made] = {}
+    made: dict[Any, tuple[Any, Any, list[int]]] = {}  # the strides, so that none others get their id
 
     def is_plain(feats: Any, strides: Any) -> bool:
         """Return whether this is a step of a training and nothing else: what is made may be used in a later one."""
@@ -53,18 +45,14 @@ def _once(original: Callable[..., Any]) -> Callable[..., Any]:
     def make_anchors(feats: Any, strides: Any, grid_cell_offset: float = 0.5) -> Any:
         if not is_plain(feats, strides):
             return original(feats, strides, grid_cell_offset)
-        key = (*[feat.shape[2:] for feat in feats], feats[0].dtype, feats[0].device, grid_cell_offset)
-        known = made.get(key)
-        if known is not None and known.strides is strides and known.versions == _versions(strides, *known.anchors):
-            return known.anchors
-        if len(made) >= _MOST_REMEMBERED:
-            made.clear()
-        points, each = anchors = original(feats, strides, grid_cell_offset)
-        made[key] = _Made(strides, anchors, _versions(strides, points, each))
+        sizes = [feat.shape[2:] for feat in feats]
+        key = (id(strides), strides._version, *sizes, feats[0].dtype, feats[0].device, grid_cell_offset)
+        _, anchors, versions = made.get(key, (None, (), []))
+        if not anchors or versions != [each._version for each in anchors]:
+            if len(made) >= _MOST_REMEMBERED:
+                made.clear()
+            anchors = original(feats, strides, grid_cell_offset)
+            made[key] = strides, anchors, [each._version for each in anchors]
         return anchors
 
     return make_anchors
-
-
-def _versions(*tensors: Any) -> tuple[int, ...]:
-    return tuple(tensor._version for tensor in tensors)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
-import inspect
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +10,7 @@ from typing import Any, Final
 from ..errors import ConfigError, MissingFileError, nearest
 from .probes import ARGUMENT_CHECK, missing
 
-# Classification data sets that Ultralytics downloads, some in several sizes.
-_DOWNLOADED: Final = re.compile(r"(fashion-)?mnist(160)?|imagenet(te|\d*)\d*|imagewoof\d*|cifar100?|caltech(101|256)")
+_YAML: Final = {".yaml", ".yml"}
 
 
 def knows_argument(name: str) -> bool:
@@ -66,30 +62,25 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
 
 
 def check_data(data: Any) -> None:
-    """Refuse a data set that is neither there nor known to Ultralytics, before it has created a run folder.
+    """Refuse a YAML of a data set that is neither there nor Ultralytics' own, before it has created a run folder.
+
+    Folders, and names of data sets for classification, which are downloaded, are left to Ultralytics.
 
     Raises:
-        ConfigError: There is no such file or folder.
+        ConfigError: There is no such file.
     """
     from ultralytics.utils import DATASETS_DIR, ROOT
 
-    if not isinstance(data, str | Path) or "://" in str(data):
+    path = Path(str(data).strip())
+    if not isinstance(data, str | Path) or "://" in str(data) or path.suffix not in _YAML:
         return
-    name = str(data)
-    places = (Path(name), DATASETS_DIR / name, ROOT / "cfg" / "datasets" / name)
-    if _DOWNLOADED.fullmatch(name) or any(place.exists() for place in places):
+    carried = ROOT / "cfg" / "datasets" / path.name  # Ultralytics finds its own by the end of their paths
+    is_carried = carried.exists() and carried.as_posix().endswith(f"/{path.as_posix()}")
+    if is_carried or path.exists() or (DATASETS_DIR / path).exists():
         return
-    # Ultralytics also finds its own by the end of their paths.
-    carried = ROOT / "cfg" / "datasets" / Path(name.strip()).name
-    if carried.exists() and f"/{carried.as_posix()}".endswith(f"/{Path(name.strip()).as_posix()}"):
-        return
-    # By their stems: all of them end alike.
-    files = [*Path().glob("*.y*ml"), *places[2].parent.glob("*.yaml")]
-    close = difflib.get_close_matches(Path(name).stem, [file.stem for file in files], n=1, cutoff=0.7)
-    meant = next((file.name for file in files if file.stem in close), None)
-    told = f"; did you mean {meant!r}?" if meant else "."
+    known = [file.stem for folder in (Path(), carried.parent) for file in folder.glob("*.y*ml")]
     raise MissingFileError(
-        f"data {name!r} does not exist{told} It is neither here nor in {DATASETS_DIR}. "
+        f"data {str(data)!r} does not exist{nearest(path.stem, known)} It is neither here nor in {DATASETS_DIR}. "
         "Give the path of a data set YAML, or of a folder for classification."
     )
 
@@ -105,25 +96,6 @@ def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:
     check_data(arguments.get("data"))
     if mode in ("predict", "track"):
         check_source(arguments.get("source"))
-    if mode == "benchmark" and "format" in arguments:
-        _check_format(str(arguments["format"]).lower())
-
-
-def _check_format(format: str) -> None:
-    if not benchmark_takes_format():
-        raise ConfigError("this Ultralytics benchmarks all formats, not one. Leave out format=, or update Ultralytics.")
-    from ultralytics.engine.exporter import export_formats
-
-    formats = list(export_formats()["Argument"])
-    if format and format not in formats:
-        raise ConfigError(f"unknown format {format!r}{nearest(format, formats)} Allowed: {', '.join(formats)}.")
-
-
-def benchmark_takes_format() -> bool:
-    """Probe: can `benchmark` be told one format? 8.3.0 goes through all of them and drops the argument."""
-    from ultralytics.engine.model import Model
-
-    return "format" in inspect.signature(Model.benchmark).parameters
 
 
 def check_weights(model: Any) -> None:
@@ -144,7 +116,7 @@ def check_weights(model: Any) -> None:
     published = Path(check_yolov5u_filename(name, verbose=False)).name  # it downloads to the folder that was given
     if "://" in name or path.exists() or not path.suffix:
         return
-    if path.suffix in {".yaml", ".yml"} or published in GITHUB_ASSETS_NAMES:  # Ultralytics searches and says where
+    if path.suffix in _YAML or published in GITHUB_ASSETS_NAMES:  # Ultralytics searches and says where
         return
     if path.parent == Path() and (Path(SETTINGS["weights_dir"]) / name).exists():
         return
@@ -154,25 +126,15 @@ def check_weights(model: Any) -> None:
 def no_model(model: Any) -> str:
     """Say that there is no such model, and which name is near."""
     name, path = str(model), Path(str(model))
-    here = [str(each) for each in path.parent.glob(f"*{path.suffix}")]
+    known = [str(each) for each in path.parent.glob(f"*{path.suffix}")]
+    if not missing(ARGUMENT_CHECK):
+        from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
+
+        known += [each for each in GITHUB_ASSETS_NAMES if each.endswith(path.suffix)]
     return (
-        f"model {name!r} does not exist{nearest(name, [*here, *_carried(path.suffix)])} "
-        "Give the path of weights, of a model YAML, of an exported model, or the name of a model that Ultralytics "
-        "publishes."
+        f"model {name!r} does not exist{nearest(name, known)} Give the path of weights, of a model YAML, of an "
+        "exported model, or the name of a model that Ultralytics publishes."
     )
-
-
-def _carried(suffix: str) -> list[str]:
-    """Return the names of models that Ultralytics has or publishes."""
-    if missing(ARGUMENT_CHECK):
-        return []
-    from ultralytics.utils import ROOT
-    from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
-
-    if suffix not in {".yaml", ".yml"}:
-        return [name for name in GITHUB_ASSETS_NAMES if name.endswith(suffix)]
-    files = [path.name for path in (ROOT / "cfg" / "models").rglob("*.yaml")]
-    return [*files, *(re.sub(r"^(yolov?\d+)", rf"\g<1>{scale}", name, count=1) for name in files for scale in "nsmlx")]
 
 
 def check_source(source: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..errors import CheckpointError
 from ..utils.atomic import free_bytes, problem_with, write_file
 from ..utils.scoped_patch import attribute
+from .ranks import is_main_rank
 
 
 def write_whole_checkpoints(trainer: Any, write: Callable[[Path, bytes], None]) -> None:
@@ -87,7 +88,7 @@ def _names_the_file(staged: Path) -> Iterator[None]:
 def _checks_folder(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_save_dir(*args: Any, **kwargs: Any) -> Any:
         folder = original(*args, **kwargs)
-        problem = problem_with(Path(folder)) if is_writer() else None
+        problem = problem_with(Path(folder)) if is_main_rank() else None
         if problem is not None:
             raise CheckpointError(
                 f"the results cannot be written to {folder}: {problem.strerror or problem}"
@@ -120,13 +121,6 @@ def discard_run_folder(folder: Path) -> None:
                 file.unlink()
         (folder / "weights").rmdir()
         folder.rmdir()
-
-
-def is_writer() -> bool:
-    """Return whether this process writes the checkpoints: the only one, or the first of several."""
-    from ultralytics.utils import RANK
-
-    return RANK in (-1, 0)
 
 
 @contextmanager

@@ -7,12 +7,11 @@ import os
 import subprocess
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from ..errors import StackError
 from ..utils.scoped_patch import attribute
 from .probes import CHILDREN, missing
 
@@ -49,17 +48,13 @@ def _run_child(described: Mapping[str, str], command: Any, *args: Any, **kwargs:
         return subprocess.run(command, *args, **kwargs)
     environment = {**(kwargs.get("env") or os.environ), **described}
     if any(name in command for name in _LAUNCHERS):
-        return _launch(ranks_command(command), environment)
+        ranks = [*command[:-1], "--module", "yolo_rocm.launch.rank", command[-1]]
+        return _launch(ranks, environment)
     parts = [sys.executable, "-m", _CLI_MODULE, *command[1:]] if command[:1] == ["yolo"] else list(command)
     if _CLI_MODULE in parts:
         command = ["yolo_rocm.launch.child" if part == _CLI_MODULE else part for part in parts]
         kwargs["env"] = environment
     return subprocess.run(command, *args, **kwargs)
-
-
-def ranks_command(command: Sequence[str]) -> list[str]:
-    """Return a launcher's command whose last word is a file, changed to run the file in `yolo_rocm.launch.rank`."""
-    return [*command[:-1], "--module", "yolo_rocm.launch.rank", command[-1]]
 
 
 def _launch(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
@@ -80,24 +75,6 @@ def _launch(command: list[str], environment: Mapping[str, str]) -> subprocess.Co
     if code:
         raise subprocess.CalledProcessError(code, command)
     return subprocess.CompletedProcess(command, code)
-
-
-@contextmanager
-def launch_is_possible() -> Iterator[None]:
-    """Say what is missing where Ultralytics cannot describe a training to the processes of several GPUs.
-
-    Raises:
-        StackError: Newer versions need cloudpickle for that, and could not install it.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "cloudpickle":
-            raise
-        raise StackError(
-            "training on several GPUs needs cloudpickle with this Ultralytics, which could not install it: "
-            'pip install "cloudpickle>=3.1.1", as the extra yolo-rocm[multi-gpu] does.'
-        ) from error
 
 
 def run_command_line(arguments: list[str]) -> None:

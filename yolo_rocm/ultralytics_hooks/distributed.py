@@ -35,7 +35,7 @@ def runs_launched_file() -> bool:
 
 
 @contextmanager
-def ranks_join(on_trainer_created: OnTrainerCreated, patience_s: float = process_group.PATIENCE_S) -> Iterator[None]:
+def ranks_join(on_trainer_created: OnTrainerCreated, patience_s: float) -> Iterator[None]:
     """Make every trainer of this process a rank of the launcher's training. Without a launcher nothing happens.
 
     Args:
@@ -74,9 +74,7 @@ def _once_for_all() -> list[str]:
 class _Rank:
     """What makes trainers of this process ranks. Its methods return what takes the place of Ultralytics' own."""
 
-    def __init__(
-        self, here: Place, on_trainer_created: OnTrainerCreated, patience_s: float = process_group.PATIENCE_S
-    ) -> None:
+    def __init__(self, here: Place, on_trainer_created: OnTrainerCreated, patience_s: float) -> None:
         self._here, self._on_trainer_created, self._patience_s = here, on_trainer_created, patience_s
         self._device: Any = None
 

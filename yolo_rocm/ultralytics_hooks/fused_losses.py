@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from operator import is_
 from typing import Any, Final
 
 from ..utils.scoped_patch import attribute
@@ -38,26 +37,21 @@ def fused_losses() -> Iterator[None]:
         yield
 
 
-class _Parts:
-    """What the originals call, as it was when they were replaced.
+def _parts_kept(replaced: str) -> Callable[[Any], bool]:
+    """Return whether nobody has replaced what the original calls since, of all objects or of the one that is asked.
 
     Args:
         replaced: Place of the function that ours takes the place of, which is none of these.
     """
+    module = replaced.split(".")[2]
+    others = [place.rpartition(".") for place in LOSSES if place.split(".")[2] == module and place != replaced]
+    before = [(found_at(owner), name, found_at(f"{owner}.{name}")) for owner, _, name in others]
 
-    def __init__(self, replaced: str) -> None:
-        module = replaced.split(".")[2]
-        others = [place for place in LOSSES if place.split(".")[2] == module and place != replaced]
-        self._places = [(found_at(owner), name) for owner, _, name in (place.rpartition(".") for place in others)]
-        self._were = self._now()
-        self._names = frozenset(name for _, name in self._places)
+    def kept(owner: Any) -> bool:
+        own = vars(owner)
+        return all(getattr(place, name) is value and name not in own for place, name, value in before)
 
-    def are_the_same(self, owner: Any) -> bool:
-        """Return whether nobody has replaced one, of all objects or of the one that is asked."""
-        return all(map(is_, self._now(), self._were)) and self._names.isdisjoint(vars(owner))
-
-    def _now(self) -> list[Any]:
-        return [getattr(owner, name) for owner, name in self._places]
+    return kept
 
 
 def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +62,7 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
     from ..losses.plain import is_plain
     from ..losses.proof import State, Use
 
-    parts = _Parts("ultralytics.utils.tal.TaskAlignedAssigner.get_pos_mask")
+    parts_kept = _parts_kept("ultralytics.utils.tal.TaskAlignedAssigner.get_pos_mask")
 
     @functools.wraps(original)
     def get_pos_mask(self: Any, *given: Any, **named: Any) -> Any:
@@ -77,7 +71,7 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
             or len(given) != 6
             or type(self) is not TaskAlignedAssigner
             or (self.alpha, self.beta) != _EXPONENTS
-            or not parts.are_the_same(self)
+            or not parts_kept(self)
             or not is_plain(*given)
             or {given[1].dtype, given[3].dtype} != {torch.float32}  # the boxes
             or (torch.is_grad_enabled() and any(each.requires_grad for each in given))  # kernels give no gradients
@@ -119,7 +113,7 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     from ..losses.plain import is_plain
     from ..losses.proof import State, Use
 
-    parts = _Parts("ultralytics.utils.loss.BboxLoss.forward")
+    parts_kept = _parts_kept("ultralytics.utils.loss.BboxLoss.forward")
 
     def ours(dist: Any, predicted: Any, points: Any, targets: Any, scores: Any, total: Any, chosen: Any) -> Any:
         return tuple(each / total for each in boxes.box_losses(dist, predicted, points, targets, scores, chosen))
@@ -141,7 +135,7 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
         if (
             type(self) is not BboxLoss
             or type(self.dfl_loss) is not DFLoss  # distances are numbers, not distributions
-            or not parts.are_the_same(self)
+            or not parts_kept(self)
             or not is_plain(*of_ours)
             or pred_dist.shape[2] != 4 * self.dfl_loss.reg_max
             or fg_mask.dtype != torch.bool

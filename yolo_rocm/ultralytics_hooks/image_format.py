@@ -23,8 +23,7 @@ class PlaneFormatter:
         original = getattr(self._formatter, "_format_img", None)
         if original is None:
             return False
-        picture = np.arange(80, dtype=np.uint8).reshape(4, 5, 4)
-        pictures = [np.ascontiguousarray(picture[..., :channels]) for channels in (1, 3, 4)]
+        pictures = [np.arange(20 * channels, dtype=np.uint8).reshape(4, 5, channels) for channels in (1, 3, 4)]
         mine = PlaneFormatter(self._formatter, lambda shape: np.empty(shape, np.uint8))
         before = random.getstate()
         try:

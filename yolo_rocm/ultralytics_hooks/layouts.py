@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from .models import is_compiled, plain_model
 from .probes import LAYOUT, missing
+from .trainers import in_place_of
 
 # Where newer Ultralytics keeps the tensors of both models after the first update of the average (8.4.190 does).
 _PAIRS: Final = "_pairs"
@@ -99,24 +100,14 @@ def first_batch_kept(trainer: Any) -> Iterator[Callable[[], dict[str, Any] | Non
     Whoever has put a `preprocess_batch` of their own on the trainer keeps it.
     """
     kept: list[dict[str, Any]] = []
-    before = vars(trainer).get("preprocess_batch")
     original = trainer.preprocess_batch
-
-    def undo() -> None:
-        if vars(trainer).get("preprocess_batch") is preprocess:
-            if before is None:
-                del trainer.preprocess_batch
-            else:
-                trainer.preprocess_batch = before
 
     def preprocess(batch: Any) -> Any:
         prepared = original(batch)
         kept.append(dict(prepared))
-        undo()
+        waiting.close()
         return prepared
 
-    trainer.preprocess_batch = preprocess
-    try:
+    with ExitStack() as waiting:
+        waiting.enter_context(in_place_of(trainer, "preprocess_batch", preprocess))
         yield lambda: kept.pop() if kept else None
-    finally:
-        undo()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from ..utils.scoped_patch import attribute
 from .arguments import check_weights, no_model
 
 MODES: Final = ("train", "val", "predict", "track", "embed", "tune", "export", "benchmark")
-# Models that YOLO() cannot make, by what Ultralytics' command line knows their files by.
+# Models that YOLO() cannot make, by how the names of their files begin.
 _OTHERS: Final = {
     "RTDETR": ("rtdetr",),  # its YAML does not tell YOLO() its task
     "FastSAM": ("fastsam",),
@@ -72,9 +71,9 @@ def load_model(model: Any, task: str | None = None) -> Any:
             "such as yolo11n.yaml; the YAML of a data set belongs to data=."
         ) from error
     except FileNotFoundError as error:
-        if _looks_for(error, model):
-            raise MissingFileError(no_model(model)) from error
-        raise
+        if Path(str(model)).exists():
+            raise
+        raise MissingFileError(no_model(model)) from error
     except ConnectionError as error:
         raise DownloadError(
             f"model {str(model)!r} cannot be downloaded: {first_line(error)} Give the path of weights that are here, "
@@ -87,23 +86,9 @@ def _make(model: Any, task: str | None) -> Any:
 
     stem = Path(str(model)).stem.lower()
     for name, parts in _OTHERS.items():
-        if any(part in stem for part in parts) and hasattr(ultralytics, name):
-            try:
-                return getattr(ultralytics, name)(model)
-            except FileNotFoundError:
-                if not Path(str(model)).is_file():
-                    raise
-                break  # SAM takes its own names alone; these may be somebody's weights of another model
+        if stem.startswith(parts) and hasattr(ultralytics, name):
+            return getattr(ultralytics, name)(model)
     return ultralytics.YOLO(model, task=task)
-
-
-def _looks_for(error: FileNotFoundError, model: Any) -> bool:
-    """Return whether it is the model that is missing, not a file that it needs, nor what SAM takes by its name."""
-    if Path(str(model)).exists():
-        return False
-    name = Path(str(model)).name
-    without_scale = re.sub(r"(\d+)[nslmx](.*\.ya?ml)$", r"\1\2", name)  # Ultralytics looks for yolo11.yaml
-    return name in str(error) or without_scale in str(error)
 
 
 def torch_module(model: str) -> Any:

@@ -53,31 +53,27 @@ class Need:
     Attributes:
         places: Where it is: a module, then attributes; a later one is where other releases have it.
         feature: What cannot be done without it: `TRAINING`, or something that is then left off.
-        use: What it is used for.
         takes: Arguments of the function there.
         names: Attributes and variables that its code must name; how one sees what an object will carry.
         says: Text constants of its code, such as events.
         keys: Keys of the mapping there.
-        extends: A class it must be derived from, by name.
         computes: A function whose code its own must be.
         words: What `words_of` must return for it.
     """
 
     places: tuple[str, ...]
     feature: str
-    use: str
     takes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    extends: str = ""
     computes: Callable[..., Any] | None = None
     words: str = ""
 
     def problem(self) -> str:
         """Return a sentence on what does not hold, or nothing."""
         problems = [self._problem_at(place) for place in self.places]
-        return "" if "" in problems else f"{' and '.join(problems)}; it is used for {self.use}"
+        return "" if "" in problems else f"{' and '.join(problems)}; it is needed for {self.feature}"
 
     def _problem_at(self, place: str) -> str:
         try:
@@ -97,8 +93,6 @@ class Need:
             yield from (f"'{name}'" for name in self.names if name not in known)
             yield from (f"'{text}'" for text in self.says if code is None or text not in code.co_consts)
         yield from (f"key '{key}'" for key in self.keys if key not in found)
-        if self.extends and self.extends not in [base.__name__ for base in inspect.getmro(found)]:
-            yield f"base {self.extends}"
         if self.computes is not None and not same_code(inspect.unwrap(found), self.computes):
             yield "code that is known"
         if self.words and words_of(found) != self.words:
@@ -151,133 +145,88 @@ BLOCKS: Final[dict[str, Callable[..., Any]]] = {
 FUSED_CODE: Final[Callable[..., Any]] = lambda self, x: self.act(self.conv(x))  # noqa: E731  (compared as code)
 
 PROBES: Final[tuple[Need, ...]] = (
-    Need(("ultralytics.YOLO",), TRAINING, "making models"),
-    *(Need((f"{_MODEL}.{mode}",), TRAINING, f"{mode} under a preset") for mode in ("train", "val", "predict")),
-    Need((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
-    Need((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
-    Need(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=EVENTS),
-    Need((f"{_TRAINER}.train",), TRAINING, "holding a preset for the whole training"),
-    Need(
-        (f"{_TRAINER}.__init__",),
-        TRAINING,
-        "knowing what a training is going to do",
-        names=("args", "device", "save_dir", "batch_size", "epochs"),
-    ),
-    Need((f"{_TRAINER}.get_model",), TRAINING, "building a model under a preset"),
-    Need((f"{_TRAINER}.run_callbacks",), TRAINING, "hearing of a training", takes=("event",)),
-    Need(
-        ("ultralytics.data.build.InfiniteDataLoader",), TRAINING, "loading by the preset's policy", extends="DataLoader"
-    ),
-    Need(("ultralytics.data.build.InfiniteDataLoader.reset",), TRAINING, "following close_mosaic"),
-    Need(("ultralytics.data.dataset",), TRAINING, "reading data sets in workers"),
-    Need(("ultralytics.utils.LOGGER.info",), TRAINING, "saying what is done"),
-    Need(("ultralytics.utils.colorstr",), TRAINING, "saying what is done"),
-    Need(("ultralytics.utils.TQDM",), TRAINING, "showing progress"),
+    Need(("ultralytics.YOLO",), TRAINING),
+    *(Need((f"{_MODEL}.{mode}",), TRAINING) for mode in ("train", "val", "predict")),
+    Need((f"{_MODEL}.add_callback",), TRAINING, takes=("event", "func")),
+    Need((f"{_MODEL}.__init__",), TRAINING, names=("callbacks",)),
+    Need(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, keys=EVENTS),
+    Need((f"{_TRAINER}.train",), TRAINING),
+    Need((f"{_TRAINER}.__init__",), TRAINING, names=("args", "device", "save_dir", "batch_size", "epochs")),
+    Need((f"{_TRAINER}.get_model",), TRAINING),
+    Need((f"{_TRAINER}.run_callbacks",), TRAINING, takes=("event",)),
+    Need(("ultralytics.data.build.InfiniteDataLoader",), TRAINING),
+    Need(("ultralytics.data.build.InfiniteDataLoader.reset",), TRAINING),
+    Need(("ultralytics.data.dataset",), TRAINING),
+    Need(("ultralytics.utils.LOGGER.info",), TRAINING),
+    Need(("ultralytics.utils.colorstr",), TRAINING),
+    Need(("ultralytics.utils.TQDM",), TRAINING),
     Need(
         ("ultralytics.utils.DEFAULT_CFG_DICT",),
         TRAINING,
-        "knowing the arguments",
         keys=("batch", "device", "epochs", "exist_ok", "resume", "workers"),
     ),
-    Need(("ultralytics.utils.DATASETS_DIR",), TRAINING, "finding data sets"),
-    Need(("ultralytics.utils.ROOT",), TRAINING, "finding data sets"),
-    Need(("ultralytics.utils.RANK",), TRAINING, "knowing which process writes"),
-    Need(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
-    Need(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
-    Need(("ultralytics.cfg.check_cfg",), ARGUMENT_CHECK, "knowing what kind of value an argument takes"),
-    Need(
-        ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
-    ),
-    Need(("ultralytics.utils.checks.check_yolov5u_filename",), ARGUMENT_CHECK, "knowing former names of weights"),
-    Need((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(EVENTS[0],)),
-    Need(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
-    Need(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
-    Need(
-        ("ultralytics.engine.tuner.subprocess", "ultralytics.engine.trainer.MultiTrainer"),
-        CHILDREN,
-        "starting trainings in processes of their own",
-    ),
-    Need(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
-    Need(
-        ("ultralytics.utils.loss.make_anchors",),
-        ANCHORS,
-        "making the anchor points of a loss",
-        takes=("feats", "strides", "grid_cell_offset"),
-    ),
-    *(Need((place,), FUSED_LOSSES, "the loss of boxes", words=words) for place, words in LOSSES.items()),
-    Need((f"{_TRAINER}.build_optimizer",), FUSED_OPTIMIZERS, "making optimizers", takes=("self", "model", "name")),
-    Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
-    Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
-    Need(
-        ("ultralytics.engine.trainer.get_save_dir", "ultralytics.cfg.get_save_dir"),
-        WHOLE_CHECKPOINTS,
-        "checking the run folder",
-    ),
-    Need((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
-    Need((f"{_TRAINER}._do_train",), SEVERAL_GPUS, "knowing the number of processes"),
-    Need(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS, "evaluating on the device of a rank"),
-    Need(("ultralytics.engine.validator.BaseValidator.__call__",), WITHOUT_MODELS, "validating under a preset"),
-    Need(("ultralytics.engine.predictor.BasePredictor.__call__",), WITHOUT_MODELS, "predicting under a preset"),
-    Need(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS, "telling given arguments from defaults"),
-    Need(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
-    Need(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
-    Need(("ultralytics.utils.SETTINGS",), ARGUMENT_CHECK, "finding weights", keys=("weights_dir",)),
+    Need(("ultralytics.utils.DATASETS_DIR",), TRAINING),
+    Need(("ultralytics.utils.ROOT",), TRAINING),
+    Need(("ultralytics.utils.RANK",), TRAINING),
+    Need(("ultralytics.RTDETR",), "RT-DETR from its YAML"),
+    Need(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK),
+    Need(("ultralytics.cfg.check_cfg",), ARGUMENT_CHECK),
+    Need(("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK),
+    Need(("ultralytics.utils.checks.check_yolov5u_filename",), ARGUMENT_CHECK),
+    Need((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, says=(EVENTS[0],)),
+    Need(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS),
+    Need(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS),
+    Need(("ultralytics.engine.tuner.subprocess", "ultralytics.engine.trainer.MultiTrainer"), CHILDREN),
+    Need(("ultralytics.engine.trainer.subprocess",), CHILDREN),
+    Need(("ultralytics.utils.loss.make_anchors",), ANCHORS, takes=("feats", "strides", "grid_cell_offset")),
+    *(Need((place,), FUSED_LOSSES, words=words) for place, words in LOSSES.items()),
+    Need((f"{_TRAINER}.build_optimizer",), FUSED_OPTIMIZERS, takes=("self", "model", "name")),
+    Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, names=("wdir", "last", "best")),
+    Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, takes=("f", "s")),
+    Need(("ultralytics.engine.trainer.get_save_dir", "ultralytics.cfg.get_save_dir"), WHOLE_CHECKPOINTS),
+    Need((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS),
+    Need((f"{_TRAINER}._do_train",), SEVERAL_GPUS),
+    Need(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS),
+    Need(("ultralytics.engine.validator.BaseValidator.__call__",), WITHOUT_MODELS),
+    Need(("ultralytics.engine.predictor.BasePredictor.__call__",), WITHOUT_MODELS),
+    Need(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS),
+    Need(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS),
+    Need(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS),
+    Need(("ultralytics.utils.SETTINGS",), ARGUMENT_CHECK, keys=("weights_dir",)),
     # Released versions cannot fuse weights that were written in channels_last.
-    Need((f"{_TRAINER}.save_model",), LAYOUT, "writing checkpoints in NCHW", names=("contiguous_format",)),
-    Need((f"{_TRAINER}.preprocess_batch",), LAYOUT, "taking a batch to measure with", takes=("batch",)),
-    Need(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
-    Need((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
+    Need((f"{_TRAINER}.save_model",), LAYOUT, names=("contiguous_format",)),
+    Need((f"{_TRAINER}.preprocess_batch",), LAYOUT, takes=("batch",)),
+    Need(("ultralytics.cfg.entrypoint",), CHILDREN),
+    Need((f"{_DATASET}.load_image",), DAMAGED_IMAGES),
     Need(
-        (f"{_DATASET}.__init__",),
-        DAMAGED_IMAGES,
-        "watching images being read",
-        names=("ims", "im_files", "npy_files", "im_hw0", "im_hw", "buffer"),
+        (f"{_DATASET}.__init__",), DAMAGED_IMAGES, names=("ims", "im_files", "npy_files", "im_hw0", "im_hw", "buffer")
     ),
-    Need((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
-    Need(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
-    Need(("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")),
-    Need(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
-    Need(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
-    Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
-    Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch", "preds")),
-    Need(
-        ("ultralytics.utils.torch_utils.attempt_compile",),
-        COMPILE_MODE,
-        "compiling as the trainer does",
-        takes=("model", "device", "mode"),
-    ),
+    Need((f"{_AUGMENT}.Format._format_img",), IN_PLACE, takes=("img",)),
+    Need(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER),
+    Need(("ultralytics.data.build.build_dataloader",), BENCH_LOADER, takes=("workers", "shuffle")),
+    Need(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER),
+    Need(("ultralytics.cfg.get_cfg",), BENCH_LOADER, takes=("overrides",)),
+    Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN),
+    Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, takes=("batch", "preds")),
+    Need(("ultralytics.utils.torch_utils.attempt_compile",), COMPILE_MODE, takes=("model", "device", "mode")),
     *(
-        Need(("ultralytics.nn.tasks.BaseModel._predict_once",), feature, "computing a network", takes=("x",))
+        Need(("ultralytics.nn.tasks.BaseModel._predict_once",), feature, takes=("x",))
         for feature in (LEAN_NETWORKS, GRAPHED_NETWORKS, GRAPHED_INFERENCE, STEP_PLACES)
     ),
-    Need((f"{_CONV}.Conv.forward",), INFERENCE_BLOCKS, "computing blocks as one", computes=BLOCKS["Conv"]),
-    Need((f"{_CONV}.Conv.forward_fuse",), INFERENCE_BLOCKS, "computing blocks as one", computes=FUSED_CODE),
-    Need(("ultralytics.nn.tasks.BaseModel.forward",), INFERENCE_BLOCKS, "knowing where a network is computed"),
-    Need(
-        (f"{_TRAINER}._do_train",),
-        STEP_PLACES,
-        "knowing where a step is",
-        names=("scaler", "scale", "backward", "optimizer_step"),
-    ),
+    Need((f"{_CONV}.Conv.forward",), INFERENCE_BLOCKS, computes=BLOCKS["Conv"]),
+    Need((f"{_CONV}.Conv.forward_fuse",), INFERENCE_BLOCKS, computes=FUSED_CODE),
+    Need(("ultralytics.nn.tasks.BaseModel.forward",), INFERENCE_BLOCKS),
+    Need((f"{_TRAINER}._do_train",), STEP_PLACES, names=("scaler", "scale", "backward", "optimizer_step")),
     Need(
         ("ultralytics.nn.backends.ncnn.NCNNBackend.load_model", "ultralytics.nn.autobackend.AutoBackend.__init__"),
         VULKAN,
-        "choosing the device of ncnn",
         says=("vulkan",),
     ),
-    Need(
-        ("ultralytics.data.build.load_inference_source",),
-        CHOSEN_ENGINE,
-        "comparing engines on the first images",
-        takes=("source", "batch"),
-    ),
-    Need(("ultralytics.utils.ASSETS",), CHOSEN_ENGINE, "comparing engines where there are no images"),
-    Need(("ultralytics.engine.exporter.Exporter",), CHOSEN_ENGINE, "padding images for exported models as for weights"),
-    Need(("ultralytics.engine.exporter.export_formats",), CHOSEN_ENGINE, "naming the formats that there are"),
-    *(
-        Need((f"{_CONV}.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
-        for name, code in BLOCKS.items()
-    ),
+    Need(("ultralytics.data.build.load_inference_source",), CHOSEN_ENGINE, takes=("source", "batch")),
+    Need(("ultralytics.utils.ASSETS",), CHOSEN_ENGINE),
+    Need(("ultralytics.engine.exporter.Exporter",), CHOSEN_ENGINE),
+    Need(("ultralytics.engine.exporter.export_formats",), CHOSEN_ENGINE),
+    *(Need((f"{_CONV}.{name}.forward",), FUSED_BLOCKS, computes=code) for name, code in BLOCKS.items()),
 )
 
 

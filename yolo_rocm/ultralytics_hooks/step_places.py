@@ -10,6 +10,7 @@ from ..telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER, Reached
 from .models import is_compiled, plain_model
 from .network_calls import NetworkCall, network_calls
 from .probes import STEP_PLACES, missing
+from .trainers import in_place_of
 
 
 def can_watch_steps(trainer: Any) -> bool:
@@ -45,23 +46,7 @@ def step_watched(trainer: Any, reached: Reached) -> Iterator[None]:
         return result
 
     with ExitStack() as undo:
-        undo.enter_context(_in_place_of(scaler, "scale", told_scale))
-        undo.enter_context(_in_place_of(trainer, "optimizer_step", told_step))
+        undo.enter_context(in_place_of(scaler, "scale", told_scale))
+        undo.enter_context(in_place_of(trainer, "optimizer_step", told_step))
         undo.enter_context(network_calls(told_network, "places of a step", training=True))
         yield
-
-
-@contextmanager
-def _in_place_of(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of an object while the context is open; leave it alone if somebody has replaced it since."""
-    own = vars(owner)
-    before, had = own.get(name), name in own
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own.get(name) is value:
-            if had:
-                setattr(owner, name, before)
-            else:
-                delattr(owner, name)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
-from ..utils.error_text import first_line
 from .models import load_model
 from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
@@ -88,20 +87,10 @@ def why_not_compiled(device: str) -> str:
     problems = missing(COMPILE_MODE)
     if problems:
         return f"this Ultralytics has no compile mode ({problems[0]})"
-    try:  # what Ultralytics looks at before it compiles
-        if device == "cpu":
-            from torch._inductor.cpp_builder import get_cpp_compiler
+    with suppress(ImportError):  # an older torch: what is missing shows when it compiles
+        from torch.utils._triton import has_triton
 
-            get_cpp_compiler()
-        else:
-            from torch.utils._triton import has_triton
-
-            if not has_triton():
-                return "Inductor finds no working Triton"
-    except ImportError:  # an older torch: what is missing shows when it compiles
-        return ""
-    except Exception as error:
-        return f"Inductor has no compiler: {first_line(error)}"
+        return "" if device == "cpu" or has_triton() else "Inductor finds no working Triton"
     return ""
 
 
@@ -140,10 +129,3 @@ def forget_compiled() -> None:
     import torch._dynamo
 
     torch._dynamo.reset()
-
-
-def record_losses(yolo: Any) -> list[float]:
-    """Return a list that gets the loss of every training step of a YOLO object."""
-    losses: list[float] = []
-    yolo.add_callback("on_train_batch_end", lambda trainer: losses.append(float(trainer.loss.detach().sum())))
-    return losses

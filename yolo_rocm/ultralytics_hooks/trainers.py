@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .probes import EARLY_CALLBACKS, missing
@@ -20,6 +22,22 @@ def set_trainer_argument(trainer: Any, name: str, value: Any) -> None:
     setattr(trainer.args, name, value)
     if name == "batch":
         trainer.batch_size = value
+
+
+@contextmanager
+def in_place_of(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of an object while the context is open; leave it alone if somebody has replaced it since."""
+    own = vars(owner)
+    before, had = own.get(name), name in own
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own.get(name) is value:
+            if had:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
 
 
 def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:

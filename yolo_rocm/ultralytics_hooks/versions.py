@@ -34,7 +34,6 @@ SINCE: Final[Mapping[str, str]] = {
     "GPU chosen by its number": "8.4.61",  # before: through CUDA_VISIBLE_DEVICES
 }
 _IMPORT_S: Final = 60.0
-_accepted: set[str] = set()
 
 
 def tested() -> list[dict[str, str]]:
@@ -91,6 +90,7 @@ def lacks(installed: str | None, *, ask: bool) -> Mapping[str, Sequence[str]]:
     return features
 
 
+@functools.cache
 def require() -> None:
     """Check that a usable Ultralytics is installed; once per process.
 
@@ -100,33 +100,31 @@ def require() -> None:
         StackError: It is missing, too old, or lacks something, torch cannot use the installed NumPy, or the system has
             no library that OpenCV needs; the message has the command to run.
     """
-    lacking_stack = None if _accepted else missing_stack()
+    lacking_stack = missing_stack()
     if lacking_stack is not None:
         raise lacking_stack
-    misfit = detect().packages.numpy_misfit() if not _accepted else None
+    misfit = detect().packages.numpy_misfit()
     if misfit is not None:
         raise StackError(f"{misfit.what}. Run: {misfit.remedy}")
     try:
-        import ultralytics
+        text = installed()
     except ImportError as error:
         lacking = missing_library(error)
         if lacking is None:
             raise
         raise StackError(f"{lacking.what}. {lacking.remedy}.") from error
-
-    text = str(ultralytics.__version__)
-    if text in _accepted:
-        return
     version = version_of(text)
     if version is not None and version < OLDEST:
         raise StackError(f"Ultralytics {text} is too old, {OLDEST} or newer is needed: pip install -U ultralytics")
     problems = missing(TRAINING)
-    if problems and not goes_on_anyway():
-        raise StackError(refusal(text, problems))
-    _accepted.add(text)
+    lacks = f"Ultralytics {text} lacks what training needs: {'. '.join(problems)}."
+    if problems and os.environ.get(ANY_VARIABLE, "").strip().lower() not in {"1", "true", "on", "yes"}:
+        raise StackError(f"{lacks} {advice()} {ANY_VARIABLE}=1 goes on anyway; YOLO_ROCM=0 turns this package off.")
     leave_the_clone()
     if problems:
-        _warn(f"Ultralytics {text} lacks what training needs, {ANY_VARIABLE} goes on anyway: {'. '.join(problems)}.")
+        log(
+            "ultralytics.lacks", f"{lacks} {ANY_VARIABLE} goes on anyway."
+        )  # Ultralytics' logger may be what is missing
     elif version is None or version > newest_tested():
         say(
             "ultralytics.newer",
@@ -134,26 +132,6 @@ def require() -> None:
         )
 
 
-def goes_on_anyway() -> bool:
-    """Return whether the user wants to go on with an Ultralytics that lacks something."""
-    return os.environ.get(ANY_VARIABLE, "").strip().lower() in {"1", "true", "on", "yes"}
-
-
-def refusal(version: str, problems: tuple[str, ...]) -> str:
-    """Say why a version is not usable, and what to do."""
-    return (
-        f"Ultralytics {version} lacks what training needs: {'. '.join(problems)}. {advice()} "
-        f"{ANY_VARIABLE}=1 goes on anyway; YOLO_ROCM=0 turns this package off."
-    )
-
-
 def advice() -> str:
     """Return the command that installs a tested version."""
     return f'Install one that was tested: pip install --no-deps "ultralytics=={newest_tested()}".'
-
-
-def _warn(message: str) -> None:
-    try:
-        say("ultralytics.lacks", message, warning=True)
-    except ImportError:  # Ultralytics' logger may be what is missing
-        log("ultralytics.lacks", message)

@@ -128,9 +128,11 @@ def no_model(model: Any) -> str:
     name, path = str(model), Path(str(model))
     known = [str(each) for each in path.parent.glob(f"*{path.suffix}")]
     if not missing(ARGUMENT_CHECK):
+        from ultralytics.utils import ROOT
         from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
 
-        known += [each for each in GITHUB_ASSETS_NAMES if each.endswith(path.suffix)]
+        carried = [file.name for file in (ROOT / "cfg" / "models").rglob("*.yaml")]
+        known += [each for each in (*GITHUB_ASSETS_NAMES, *carried) if each.endswith(path.suffix)]
     return (
         f"model {name!r} does not exist{nearest(name, known)} Give the path of weights, of a model YAML, of an "
         "exported model, or the name of a model that Ultralytics publishes."

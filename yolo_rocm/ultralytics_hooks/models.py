@@ -71,7 +71,7 @@ def load_model(model: Any, task: str | None = None) -> Any:
             "such as yolo11n.yaml; the YAML of a data set belongs to data=."
         ) from error
     except FileNotFoundError as error:
-        if Path(str(model)).exists():
+        if Path(str(model)).exists() or "does not exist" not in str(error):  # it needs another file
             raise
         raise MissingFileError(no_model(model)) from error
     except ConnectionError as error:

@@ -113,13 +113,6 @@ def test_a_card_without_kernels(tmp_path):
     assert [o.status for o in found.outcomes if o.name == "gemm/fp32"] == ["abort"]
 
 
-def test_the_old_stack_of_an_rx_5600_xt_is_probed_under_its_override(tmp_path):
-    act = 'import os; say(probe=name, message=os.environ["HSA_OVERRIDE_GFX_VERSION"]); continue'
-    found = examine(tmp_path, RX5600XT, bad=("pinned",), act=act, torch=old_torch)
-    assert next(o for o in found.outcomes if o.name == "pinned").message == "10.3.0"
-    assert found.verdict.preset == "rx5600xt"
-
-
 def test_the_shape_of_the_data_is_stable(tmp_path):
     nan = 'say(probe=name, error=float("nan")); continue'
     found = examine(tmp_path, RX6600, bad=("conv/vendor/fp16",), act=nan)
@@ -145,53 +138,29 @@ def test_without_a_gpu_it_is_quick_and_loads_no_torch():
     assert float(seconds) < 5  # of its own: others may keep the machine busy
 
 
-def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
+def test_the_report_tells_everything_but_who_and_no_secret(tmp_path, monkeypatch):
+    """Nor what YAML would have quoted, or what is cut through at the beginning of a long output."""
     monkeypatch.setenv("HOME", "/home/heinrich")
-    monkeypatch.setenv("USER", "heinrich")
-    monkeypatch.setenv("HOSTNAME", "workhorse.example.org")
-    environ = {
-        "USER": "heinrich",
-        "HOSTNAME": "workhorse.example.org",
-        "WANDB_API_KEY": "0123456789abcdef",
-        "HF_TOKEN": "plainsecret",
-        "MIOPEN_USER_DB_PATH": "/home/heinrich/miopen",
-        "YOLO_AUTH_TOKEN": "yolosecret",
-        "SHELL": "/bin/fish",
-    }
-    found = examine(tmp_path, RX5600XT)
-    said = (
-        "workhorse kernel: heinrich ran /home/heinrich/train.py --key 0123456789abcdef plainsecret yolosecret\n"
-        "https://someone:pw@localhost/simple ghp_abcdefghijklmnopqrst12\n"
-        "C:\\Users\\Heinrich Z\\x /Users/other/y heinrichs MIOpen(HIP): Error"
-    )
-    text = bundle.report(dataclasses.replace(found, output=said), environ)
-    secrets = ("heinrich/", "heinrich ", "workhorse", "0123456789", "secret ", "pw@", "ghp_a", "other/")
-    for secret in (*secrets, "yolosecret", "YOLO_AUTH_TOKEN", "fish"):
-        assert secret not in text, secret
-    for word in ("RX 5600 XT", "gfx1010", "MIOPEN_USER_DB_PATH: ~/miopen", "arch-not-in-torch", "MIOpen(HIP): Error"):
-        assert word in text
-    assert "heinrichs" in text  # another word
-
-
-def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
     odd = 'it\'s "so": secret\\x'
     environ = {
-        "MIOPEN_CACHE": "redis://:hunter2@cache:6379/0",
-        "YOLO_HUB": "https://hub.example/x?token=abc123&imgsz=640",
-        "HF_TOKEN": odd,
-        "TORCH_LOGS": f"said {odd}",
-        "PWD": "/srv/python",
-        "GDMSESSION": "python",
-        "HIP_VISIBLE_DEVICES": "0",
+        **{"USER": "heinrich", "HOSTNAME": "workhorse.example.org", "HF_TOKEN": odd, "YOLO_AUTH_TOKEN": "yolosecret"},
+        **{"MIOPEN_USER_DB_PATH": "/home/heinrich/miopen", "MIOPEN_CACHE": "redis://:hunter2@cache:6379/0"},
+        **{"TORCH_LOGS": f"said {odd}", "HIP_VISIBLE_DEVICES": "0", "SHELL": "/bin/fish"},
     }
-    found = examine(tmp_path, RX7900XTX, probes=False)
-    text = bundle.report(
-        dataclasses.replace(found, output="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ
-    )
-    for secret in ("hunter2", "abc123", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
+    output = "x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3950 + "heinrich at workhorse, heinrichs yolosecret"
+    found = examine(tmp_path, RX5600XT, probes=False)
+    text = bundle.report(dataclasses.replace(found, output=output), environ)
+    secrets = ("heinrich ", "workhorse", "yolosecret", "YOLO_AUTH_TOKEN", "hunter2", "it's", "it''s", "so\\")
+    for secret in (*secrets, "KLMNOP", "fish"):
         assert secret not in text, secret
-    shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "LOGS: said <secret>\n")
-    for word in (*shown, "HIP_VISIBLE_DEVICES: '0'", "python: "):
+    known = (
+        "RX 5600 XT",
+        "MIOPEN_USER_DB_PATH: ~/miopen",
+        "arch-not-in-torch",
+        "heinrichs",
+        "HIP_VISIBLE_DEVICES: '0'",
+    )
+    for word in (*known, "heinrichs", "redis://<secret>@cache:6379/0", "LOGS: said <secret>\n"):
         assert word in text, word
 
 

@@ -74,14 +74,6 @@ def nothing_is_left(monkeypatch):
                 os.waitpid(pid, os.WNOHANG)
 
 
-def test_how_long_an_answer_took(tmp_path):
-    started = time.monotonic()
-    before, slow, after = ask(tmp_path, "time.sleep(1)", Limits(start=30.0, probe=20.0, total=90.0)).outcomes
-    elapsed = time.monotonic() - started
-    assert 0.5 < slow.seconds < elapsed  # from when its beginning was heard, which may be late
-    assert 0 < before.seconds + slow.seconds + after.seconds <= elapsed
-
-
 CULPRITS = {
     "hang": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)", "hang", "no answer"),
     "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "segfault", "SIGSEGV"),
@@ -146,26 +138,12 @@ def test_a_device_that_does_not_answer_is_asked_nothing_more():
 
 @pytest.mark.once
 @linux_only
-def test_after_two_deaths_a_group_is_left_alone(tmp_path):
-    probes = [DeviceProbe("conv", "vendor", "fp16", "nchw", shape) for shape in ("1x1", "3x3", "3x3-deep")]
-    probes += [DeviceProbe("conv", "gemm", "fp16", "nchw", "1x1")]
-    command = child(tmp_path, "if 'vendor' in name: os.abort()")
-    answers = run_probes(probes, command, QUICK)
-    assert [o.status for o in answers.outcomes] == ["abort", "abort", "skipped", "ok"]
-
-
-@pytest.mark.once
-@linux_only
-def test_after_three_deaths_a_way_is_left_alone(tmp_path):
-    probes = [
-        DeviceProbe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")
-    ]
-    answers = run_probes(
-        [*probes, DeviceProbe("conv", "gemm", "bf16", "nchw", "1x1")],
-        child(tmp_path, "if 'vendor' in name: os.abort()"),
-        QUICK,
-    )
-    assert [o.status for o in answers.outcomes] == ["abort"] * 3 + ["skipped"] * 3 + ["ok"]
+def test_after_two_deaths_a_dtype_is_left_alone_and_after_three_a_way(tmp_path):
+    cases = [("fp32", "1x1"), ("fp32", "3x3"), ("fp32", "3x3-deep"), ("fp16", "1x1"), ("fp16", "3x3"), ("bf16", "1x1")]
+    probes = [DeviceProbe("conv", "vendor", dtype, "nchw", shape) for dtype, shape in cases]
+    probes.append(DeviceProbe("conv", "gemm", "bf16", "nchw", "1x1"))
+    outcomes = run_probes(probes, child(tmp_path, "if 'vendor' in name: os.abort()"), QUICK).outcomes
+    assert [o.status for o in outcomes] == ["abort", "abort", "skipped", "abort", "skipped", "skipped", "ok"]
 
 
 @pytest.mark.once
@@ -245,17 +223,6 @@ def test_the_real_child_on_a_cpu():
     for dtype in ("fp32", "fp16", "bf16"):  # our engines compute every dtype on every torch
         assert on_cpu[f"conv/gemm/{dtype}/nchw/3x3"].status == "ok"
         assert on_cpu[f"conv/auto/{dtype}/nhwc/1x1"].status == "ok"
-
-
-def test_a_device_that_torch_does_not_have():
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    first, *rest = run_probes(all_probes()[:8], child_command("cuda")).outcomes
-    assert first.status == "error"
-    assert "torch finds no GPU" in first.message
-    assert {o.status for o in rest} == {"skipped"}
 
 
 LYING = """

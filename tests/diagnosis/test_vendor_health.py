@@ -11,7 +11,6 @@ import torch
 
 import yolo_rocm
 from tests.fake_trees import RX5600XT, RX7900XTX, make_torch, make_tree
-from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.vendor_health import Health, advise, memory_file, recall, remember
@@ -163,15 +162,6 @@ def problem(dtype):
     return ConvProblem((2, 8, 16, 16), (8, 8, 3, 3), (1, 1), (1, 1), (1, 1), (0, 0), 1, False, dtype, "cpu", False)
 
 
-def test_the_planner_avoids_the_vendor_library_in_one_dtype():
-    planner = Planner("auto", vendor_library=True, remember=False, avoid_vendor=[torch.float16])
-    assert planner.plan(problem(torch.float32)).engine == "vendor"
-    assert "vendor" not in [a.engine for a in planner.candidates(problem(torch.float16))]
-    assert planner.plan(problem(torch.float16)).engine == "gemm"
-    asked_for = Planner("vendor", remember=False, avoid_vendor=[torch.float16])
-    assert asked_for.plan(problem(torch.float16)).engine == "vendor"
-
-
 def on_cpu(vendor: str = "on") -> Session:
     return Session("cpu", {"conv": {"engine": "auto", "devices": ["cpu"], "vendor": vendor}})
 
@@ -194,15 +184,6 @@ def test_auto_goes_around_a_vendor_library_that_failed(sick, said):
     (told,) = [line for line in said if "failed its probes" in line]
     assert "convolution in fp32: auto does without it there" in told
     assert "2026-11-15" in told
-
-
-def test_a_sick_batchnorm_switches_the_vendor_library_off_for_the_run(said):
-    session = on_cpu()
-    remember(Health({"fp32": True}, {"fp32": False}, "2026-11-15"), memory_file(session.machine, "cpu"))
-    with Run(session, {}).applied():
-        assert not torch._C._get_mkldnn_enabled()
-    assert torch._C._get_mkldnn_enabled()
-    assert any("BatchNorm in fp32: it is off for this run" in line for line in said)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +216,7 @@ def test_what_the_doctor_finds_is_what_the_next_run_does(sick, said, folder):
             assert outcome.status == "skipped"
         elif outcome.name.startswith("conv/"):
             assert (outcome.status, outcome.message) == ("error", "RuntimeError: miopenStatusUnknownError")
+    assert "pinned" not in {outcome.name for outcome in found.outcomes}  # asks a GPU
     assert not any(found.health.conv.values())
     assert found.health.norm["fp32"]
     assert len(list(folder.glob("health-cpu-*.json"))) == 1

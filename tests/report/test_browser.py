@@ -66,14 +66,6 @@ def width(page):
     return page.evaluate("document.documentElement.scrollWidth")
 
 
-def test_a_long_run(visit, folders):
-    page = visit(write_page(folders[0])[0])
-    assert page.evaluate("document.querySelector('.verdict').dataset.kind") == "compute"
-    assert text(page, ".verdict").startswith("GPU-bound: only 1.0%")
-    assert text(page, "h1").startswith("gpu <script>")
-    assert len(texts(page, "figure.chart")) == 11
-
-
 def test_the_table_sorts_and_filters(visit, folders):
     page = visit(write_page(folders[1])[0])
 
@@ -129,21 +121,3 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(visit, folders):
     )
     assert page.evaluate("document.querySelector('.tick').getBoundingClientRect().height") >= 8
     assert page.evaluate("getComputedStyle(document.querySelector('.differ td')).display") == "block"  # cards
-
-
-def test_paper_shows_everything_in_dark_ink(visit, folders, tmp_path):
-    page = visit(write_page(folders[1])[0], scheme="dark", width=794, height=1123)  # A4
-    on_screen = texts(page, "section h2")
-    page.media("dark", "print")
-    page.pdf(tmp_path / "page.pdf")  # prints; the events of printing fold and unfold
-    assert (tmp_path / "page.pdf").stat().st_size > 20_000
-    assert page.evaluate(BACK) == "rgb(255, 255, 255)"
-    assert page.evaluate("[...document.querySelectorAll('details')].every(each => !each.open)")  # as they were
-    assert texts(page, "section h2") == on_screen
-    assert len(on_screen) == 7
-    assert len(texts(page, "details table")) == 3  # without a script too
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("[...document.querySelectorAll('details')].every(each => each.open)")
-    assert width(page) <= 794
-    assert texts(page, ".finder, .cue") == []
-    assert page.evaluate(CONTRASTS)[0][0] >= 4.5

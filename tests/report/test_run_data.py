@@ -125,12 +125,3 @@ def test_numbers_of_epochs_with_gaps(tmp_path):
     (folder / "rocm_loader.csv").write_text("epoch,images,seconds,start_s,wait_s\n1,10,0,0,0\n")
     run = read_run(folder)
     assert (run.images_per_s, run.wait_share, run.verdict.kind) == (None, None, "unknown")
-
-
-def test_the_worst_moment_of_the_memory_counts(tmp_path):
-    folder = make_run(tmp_path / "run", epochs=2, batches=30)
-    lines = (folder / "rocm_telemetry.csv").read_text().splitlines()
-    lines[2] = lines[2].replace("4000.0000,6128", "5000,")  # a gap in the total
-    lines[3] = lines[3].replace("4000.0000,6128", "4596,6128")
-    (folder / "rocm_telemetry.csv").write_text("\n".join(lines) + "\n")
-    assert read_run(folder).memory_share == pytest.approx(0.75)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
-from yolo_rocm.conv.seam import patched
 from yolo_rocm.telemetry.bottleneck import SETS_THE_PACE
 from yolo_rocm.telemetry.launch_timer import LaunchTimer
 from yolo_rocm.telemetry.reading import merged
 from yolo_rocm.telemetry.sources import sources_for
-from yolo_rocm.telemetry.steps import LAYERS, SampledSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICE = torch.device("cuda", 0)
@@ -24,27 +21,6 @@ def test_the_sources_agree_with_torch():
     assert reading.vram_used_mb >= reading.torch_reserved_mb
     total = torch.cuda.get_device_properties(DEVICE).total_memory / 2**20
     assert reading.vram_total_mb == pytest.approx(total, rel=0.1)  # the right card
-
-
-def test_sampled_steps_are_timed_by_events():
-    model = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1)).to(DEVICE)
-    x = torch.randn(16, 8, 64, 64, device=DEVICE)
-    steps = SampledSteps()
-    steps.epoch_starts()
-    with patched(("cuda",), "gemm") as report:
-        for _ in range(7):
-            if steps.batch_starts() == LAYERS:
-                steps.begin(report, model, DEVICE)
-            model(x).square().mean().backward()
-            steps.batch_ends()
-        torch.cuda.synchronize()
-        rows = {row.name: row.times_ms for row in report.layers()}
-    assert report.times.step()["steps"] == [5, 6, 7]
-    assert set(rows) == {"0", "2"}
-    assert set(rows["0"]) == {"forward", "grad_weight"}
-    assert set(rows["2"]) == {"forward", "grad_input", "grad_weight"}
-    total = sum(sum(times.values()) for times in rows.values())
-    assert 0 < total < 1.5 * report.times.step()["step_ms"]
 
 
 def launched(layers: int, size: int) -> dict[str, float]:

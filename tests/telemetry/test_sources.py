@@ -64,11 +64,3 @@ def test_the_share_of_processors_is_that_since_the_last_reading(tmp_path):
         host(tmp_path, idle, busy)
         shares.append(source.read().host_cpu_percent)
     assert shares == [None, 75.0, None, 100.0]  # nothing before, no time between, idle time that steps back
-
-
-@pytest.mark.parametrize("content", ["", "cpu\n", "rubbish"])
-def test_a_host_that_tells_nothing_is_a_gap(tmp_path, content):
-    for name in ("stat", "meminfo") if content else ():
-        write(tmp_path / "proc" / name, content)
-    source = HostFiles(tmp_path)
-    assert (source.read(), source.read()) == (Reading(), Reading())

@@ -29,10 +29,6 @@ def test_steps_like_all_others_show_what_the_host_takes():
     assert sampled(20, 100, what=LAUNCH) == [*((1, batch) for batch in (8, 9, 10)), (10, 3), (20, 3)]
 
 
-def test_short_epochs_count_together():
-    assert sampled(5, 2) == [(1, 2), (2, 1), (3, 1), (3, 2), (4, 1)]
-
-
 def test_none_when_not_wanted():
     assert sampled(20, 10, wanted=False) == []
 

@@ -101,40 +101,18 @@ def test_the_step_is_split_by_class_of_operator(run):
     assert "host_ms" not in step  # there is no device to wait for it
 
 
-class Stop(Exception):
-    """Ends a training."""
-
-
-@pytest.fixture
-def stopped(made_data, tmp_path):
-    """Return a function that begins a training and leaves it by an error in a callback; it returns the table."""
+@pytest.mark.once
+def test_ctrl_c_ends_the_thread_and_keeps_the_rows(made_data, tmp_path):
     from ultralytics import YOLO
 
-    def train(rocm, event, callback):
-        yolo = YOLO(small_model())
-        yolo_rocm.register(yolo, "cpu", rocm)
-        yolo.add_callback(event, callback)
-        with pytest.raises((Stop, KeyboardInterrupt)):
-            yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
-        return tmp_path / "run" / TELEMETRY_FILE
-
-    return train
-
-
-@pytest.mark.once
-def test_ctrl_c_ends_the_thread_and_keeps_the_rows(stopped):
     def stop(trainer):
         assert len(watchers()) == 1
         raise KeyboardInterrupt
 
-    assert len(read(stopped(ROCM, "on_train_batch_start", stop))) >= 1
+    yolo = YOLO(small_model())
+    yolo_rocm.register(yolo, "cpu", ROCM)
+    yolo.add_callback("on_train_batch_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
+    assert len(read(tmp_path / "run" / TELEMETRY_FILE)) >= 1
     assert watchers() == []
-
-
-@pytest.mark.once
-def test_nothing_watches_when_it_is_off(stopped):
-    def stop(trainer):
-        assert watchers() == []
-        raise Stop
-
-    assert not stopped({**ROCM, "report": {"telemetry": False}}, "on_train_start", stop).exists()

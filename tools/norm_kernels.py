@@ -64,7 +64,6 @@ def curated_norms(target: str, dtype: str, channels_last: bool, odd: bool = Fals
     named = f"{combine.constants['BLOCK_S']}x{combine.constants['BLOCK_C']}" if not odd else ""
     yield made("combined statistics", named, combine, (full, full, full, count, full, full))
     yield made("combined sums", named, calls.combine_gradients(problem, cut, True, True), (full,) * 6)
-    yield made("known statistics", "128", calls.known_statistics(problem, right.EPS), (full,) * 4)
 
 
 def odd_one(kernel: Kernel, target: str) -> Kernel:
@@ -107,12 +106,6 @@ def task(kernel: Kernel) -> Task:
             return [*right.compare_parameters(problem, got, known), right.compare_dx(problem, got[2], known[2])]
 
         return Task([*read, vector, vector, like(g.x)], (6, 7, 8), whole_backward)
-    if name == "known_statistics":
-        exact = (g.running_mean.double(), (g.running_var.double() + right.EPS).rsqrt())
-        return Task(
-            [g.running_mean, g.running_var, vector, vector], (2, 3),
-            lambda got, known: [right.vector(got[i], exact[i], exact[i].abs(), known[i]) for i in range(2)],
-        )  # fmt: skip
     if name == "combine_statistics":
         count, mean, squares = right.part_statistics(kernel)
         shift = mean.float() + 0.25

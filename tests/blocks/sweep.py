@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ from yolo_rocm.norm.fusible import fusible
 from .steps import served
 
 Results = dict[str, torch.Tensor]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMOOTH = (nn.SiLU, nn.Identity)
 BENT = (nn.ReLU, lambda: nn.LeakyReLU(0.1))  # a rounding may be on the other side of zero: in fp64 alone
 
@@ -169,12 +167,12 @@ def results(program: Program, *, ours: bool, lean_on: bool = False, dtype: torch
     """
     dtype = dtype or program.dtype
     amp, held = dtype == torch.bfloat16, torch.float32 if dtype == torch.bfloat16 else dtype
-    network = copy.deepcopy(program.network).to(DEVICE, held).train()
-    x = torch.empty_strided(program.x.shape, program.x.stride(), dtype=held, device=DEVICE)
-    x = (x if 0 not in program.x.stride() else torch.empty(program.x.shape, dtype=held, device=DEVICE)).copy_(program.x)
+    network = copy.deepcopy(program.network).to(held).train()
+    x = torch.empty_strided(program.x.shape, program.x.stride(), dtype=held)
+    x = (x if 0 not in program.x.stride() else torch.empty(program.x.shape, dtype=held)).copy_(program.x)
     with ExitStack() as stack:
         if ours:
-            stack.enter_context(served(program.engine, (DEVICE,)))
+            stack.enter_context(served(program.engine))
             stack.enter_context(lean.installed())
         kept = (lambda: lean.on(0)) if lean_on else nullcontext
         torch.manual_seed(program.seed)
@@ -189,12 +187,12 @@ class _Forward:
 
     def __call__(self, function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
         """Call a function that computes it."""
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=self._amp), self._kept():
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._amp), self._kept():
             return function(*args)
 
 
 def _weights(y: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(-1, 2, y.numel(), dtype=y.dtype, device=y.device).view(y.shape)
+    return torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
 
 
 def _found(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Results:
@@ -224,25 +222,6 @@ def _checkpointed(network: nn.Module, x: torch.Tensor, forward: _Forward, reentr
     return _step(network, x, forward, call)
 
 
-def _changing(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    def noisy(x: torch.Tensor) -> torch.Tensor:
-        return network(x * (torch.rand(x.shape) < 0.6).to(x))
-
-    return _step(network, x, forward, lambda x: checkpoint(noisy, x, use_reentrant=False, preserve_rng_state=False))
-
-
-def _hooked(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    seen = []
-    modules = list(network.modules())
-    modules[-1].register_forward_hook(lambda module, given, y: seen.append(y.detach().clone()))
-    modules[len(modules) // 2].register_full_backward_hook(lambda module, of_x, of_y: None)
-    for parameter in network.parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(lambda grad: grad * 2)
-    found = _step(network, x, forward, network)
-    return {**found, **{f"seen {number}": y for number, y in enumerate(seen)}}
-
-
 def _saved(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
     def repacked(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -256,19 +235,6 @@ def _twice(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
     y.backward(_weights(y), retain_graph=True)
     y.backward(_weights(y))
     return _found(network, x, y.detach())
-
-
-def _trained(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    for _ in range(2):
-        found = _plain(network, x, forward)
-        if parameters:
-            torch.optim.SGD(parameters, lr=0.01).step()
-        network.zero_grad()
-        x.grad = None
-    network.eval()
-    with torch.no_grad():
-        return {**found, "evaluated": forward(network, x)}
 
 
 def _penalised(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
@@ -302,54 +268,17 @@ def _transformed(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Resu
     return {"x": each[0], **each[1], "tangent": tangent}
 
 
-def _in_threads(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    copies = [(copy.deepcopy(network), x.detach().clone().requires_grad_()) for _ in range(2)]
-    found: list[Results] = []
-    threads = [threading.Thread(target=lambda each=each: found.append(_plain(*each, forward))) for each in copies]
-    for thread in threads:
-        thread.start()
-    own = _plain(network, x, forward)
-    for thread in threads:
-        thread.join()
-    return {f"{name} {number}": each for number, one in enumerate((own, *found)) for name, each in one.items()}
-
-
-def _on_streams(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    if DEVICE == "cpu":  # which has none
-        return _plain(network, x, forward)
-    other = torch.cuda.Stream()
-    other.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(other):
-        found = _plain(network, x, forward)
-    torch.cuda.current_stream().wait_stream(other)
-    return found
-
-
-def _compiled(network: nn.Module, x: torch.Tensor, forward: _Forward) -> Results:
-    torch._dynamo.reset()
-    try:
-        return _step(network, x, forward, torch.compile(network, backend="aot_eager"))
-    finally:
-        torch._dynamo.reset()
-
-
 WAYS: dict[str, Callable[[nn.Module, torch.Tensor, _Forward], Results]] = {
     "plain": _plain,
     "checkpoint": lambda *given: _checkpointed(*given, reentrant=False),
     "reentrant checkpoint": lambda *given: _checkpointed(*given, reentrant=True),
-    "changing checkpoint": _changing,
-    "hooks": _hooked,
     "hooks for saved tensors": _saved,
     "backward twice": _twice,
-    "three passes": _trained,
     "gradient penalty": _penalised,
     "eval": _not_trained,
     "inference": _inferred,
     "functorch": _transformed,
-    "threads": _in_threads,
-    "streams": _on_streams,
-    "compile": _compiled,
 }
-EXACT = ("gradient penalty", "functorch", "compile")  # in fp64: errors of second derivatives are large
+EXACT = ("gradient penalty", "functorch")  # in fp64: errors of second derivatives are large
 # Never in lean memory. torch before 2.1 does not say that others have hooks, which lean memory's own then go before.
 FULL = (*EXACT, "inference", *(() if recipes._top else ("hooks for saved tensors",)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -11,12 +9,10 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 from ultralytics.nn.modules.conv import Conv
-from ultralytics.utils.torch_utils import ModelEMA
 
 import yolo_rocm
 from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.plan import InferencePlanner
-from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks
@@ -28,43 +24,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def stepped(weights, **how):
-    for weight in weights:
-        weight.grad = torch.ones_like(weight)
-    try:
-        optimizer = torch.optim.SGD(weights, 0.5, **how)
-    except TypeError:
-        pytest.skip("this torch has no such optimizer")
-    optimizer.step()
-
-
 def elsewhere(weights):
     """Write as what torch does not know of does: the same memory by other tensors, whose versions are their own."""
     for weight in weights:
         torch.from_numpy(weight.detach().numpy()).mul_(-1.5)
 
 
-def averaged(block):
-    """Move the block, which is a moving average here, towards other weights."""
-    other = copy.deepcopy(block)
-    for weight in other.parameters():
-        weight.data.neg_()
-    average = ModelEMA(nn.Sequential(other), decay=0.5, tau=1e-6)
-    average.ema[0] = block
-    average._pairs = None
-    average.update(nn.Sequential(other))
-
-
 def pruned(block):
     prune.l1_unstructured(block.conv, "weight", 0.5)
     prune.remove(block.conv, "weight")
     block.conv.weight.requires_grad_(False)
-
-
-def in_inference_mode(weights):
-    with torch.inference_mode():
-        for weight in weights:
-            weight.copy_(weight * -1.5)
 
 
 def loaded(block):
@@ -80,15 +49,10 @@ def assigned(weights):
 
 
 CHANGES = {
-    "fused optimizer": lambda block: stepped([*block.parameters()], fused=True),
-    "foreach optimizer": lambda block: stepped([*block.parameters()], foreach=True),
     "write to .data": lambda block: [weight.data.mul_(-1.5) for weight in block.parameters()],
     "new .data": lambda block: assigned([*block.parameters()]),
-    "copy_ in inference mode": lambda block: in_inference_mode([*block.parameters()]),
     "load_state_dict": loaded,
-    "moving average": averaged,
     "pruning": pruned,
-    "broadcast": lambda block: elsewhere([*block.parameters()]),  # as of Gloo, which writes to memory
     "replay of a graph": lambda block: elsewhere([block.conv.weight]),
     "statistics": lambda block: block.bn.running_mean.data.add_(1.0),
 }
@@ -131,25 +95,6 @@ def test_a_weight_that_changes_is_seen(how, engine):
     assert not torch.allclose(*found, atol=1e-2)
     assert sum(served.forward_calls for served in patch.report.served.values()) == 2
     assert patch.report.engines() == {engine: 1}
-
-
-def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
-    """So no other stream, session or recorded graph can read it, and no pool of memory has to keep it."""
-    if missing_reason() is not None:
-        pytest.skip(str(missing_reason()))
-    packed, plain = [], launch.launch
-
-    def noted(key, call, tensors):
-        packed.append(weakref.ref(tensors[1]))  # what is read as the weight
-        plain(key, call, tensors)
-
-    monkeypatch.setattr(launch, "launch", noted)
-    module, x = block(), torch.randn(1, 8, 6, 6)
-    patch = InferencePatch(("cpu",), InferencePlanner("triton", remember=False))
-    with interpreter(), inference_blocks(), computing(patch), torch.no_grad():
-        module(x)
-        assert packed
-        assert [each() for each in packed] == [None] * len(packed)
 
 
 def test_weights_that_are_trained_are_left_to_the_plans_of_training():

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.operator import Operator, Tensors
 
 ROOM = 1 << 40
@@ -70,7 +69,7 @@ class Contract:
         for each in self.passes(algorithm, problem, which):
             result = self.operator.run(algorithm, problem, each, given, ROOM)
             exact = self.exact(problem, each, given)
-            error = relative_error(result, exact)
+            error = self.operator.distance(problem, each, result, exact)
             assert error <= self.allowed(problem, each), (algorithm.name, each, str(problem), error)
 
     def check_views(self, algorithm: Any, problem: Any, which: Sequence[str] | None = None) -> None:

@@ -26,7 +26,7 @@ def test_images_of_many_sizes_leave_so_many_plans_routes_and_blocks(monkeypatch)
         wanted = stepped(by_one, first, three)
         for size in range(5, 25):
             stepped(by_one, sample(2, 4, 7, size), three)
-            kept = (patch.planner._plans, patch._known, norms.planner._plans, norms._routes, *norms._caches.values())
+            kept = (patch.planner._plans, patch._known, norms.planner._plans, *norms._caches.values())
             reports = (patch.report.served, norms.report.served)
             assert max(len(each) for each in (*kept, *reports)) <= 6  # routes go with the next call after their plans
         same(stepped(by_one, first, three), wanted)

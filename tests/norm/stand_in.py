@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from yolo_rocm.norm import recipes
+from yolo_rocm.norm.keeping import Activation
+
+
+def offer(y: torch.Tensor, recompute: Callable[[], torch.Tensor], sources: Sequence[torch.Tensor] = ()) -> None:
+    """Say that an activation can be computed again, where recipes are kept and it is large enough."""
+    table = recipes.wanted(y)
+    if table is not None:
+        table.add(y, Activation(y, recompute, sources))
 
 
 def activated(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float, silu: bool) -> torch.Tensor:
@@ -36,5 +45,5 @@ def norm_act(x: torch.Tensor, norm: torch.nn.BatchNorm2d, silu: bool = True) -> 
     y = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, silu)
     if recipes.active_recipes():
         kept, weight, bias = x.detach(), norm.weight.detach(), norm.bias.detach()
-        recipes.offer(y, lambda: activated(kept, weight, bias, norm.eps, silu), (x, norm.weight, norm.bias))
+        offer(y, lambda: activated(kept, weight, bias, norm.eps, silu), (x, norm.weight, norm.bias))
     return y

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from yolo_rocm.norm.seam import patched
+from .normalisations import patched
 
 pytestmark = pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch < 2 has no torch.compile")
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -75,13 +74,6 @@ def test_gradients_of_a_network_are_the_same_to_the_last_bit(
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
-def test_the_same_with_torchs_own_kernels(amp: bool, networks: dict[str, Any]) -> None:
-    with _fused("aten"):
-        found, expected = (_gradients(networks["yolo11n"], _images(), on, amp) for on in (True, False))
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
 def test_additions_are_torchs_own_afterwards() -> None:
     before = torch.Tensor.__add__
     with pytest.raises(KeyboardInterrupt), lean.installed():
@@ -89,64 +81,6 @@ def test_additions_are_torchs_own_afterwards() -> None:
         raise KeyboardInterrupt
     assert torch.Tensor.__add__ is before
     assert "__add__" not in vars(torch.Tensor)
-
-
-@pytest.mark.skipif(not hasattr(torch, "_fused_sgd_"), reason="torch < 2.3 has no fused SGD")
-@pytest.mark.parametrize("refusal", [None, RuntimeError, TypeError], ids=["this torch", "torch 2.4", "another"])
-def test_a_fused_step_before_backward_is_found_like_any_other(refusal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a second head on detached activations, whose backward pass comes after the step of the first."""
-    from ultralytics.nn.modules.conv import Conv
-
-    increment = lean._increment
-
-    def one_at_a_time(tensor: Any) -> None:
-        if not isinstance(tensor, torch.Tensor):
-            raise refusal("increment_version expect a Tensor as input")
-        increment(tensor)
-
-    if refusal is not None:
-        monkeypatch.setattr(lean, "_increment", one_at_a_time)
-    first, second = (Conv(4, 4, 3).train() for _ in range(2))
-    optimizer = torch.optim.SGD(first.parameters(), 0.5, fused=True)
-    x = torch.rand(2, 4, 8, 8)
-    with _fused(), lean.on(0):
-        features = first(x)
-        loss, other = features[:, :2].mean(), second(features.detach()).sum()
-        loss.backward()
-        versions = [p._version for p in first.parameters()]
-        optimizer.step()
-        assert all(p._version > was for p, was in zip(first.parameters(), versions, strict=True))
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            other.backward()
-    with pytest.raises(KeyboardInterrupt), lean.installed():
-        raise KeyboardInterrupt
-    versions = [p._version for p in first.parameters()]
-    optimizer.step()  # nothing counts any longer
-    assert [p._version for p in first.parameters()] == versions
-
-
-@pytest.mark.skipif(not hasattr(torch, "func"), reason="torch < 2.0 has no torch.func")
-def test_transforms_keep_what_they_keep() -> None:
-    """They refuse hooks for what is kept."""
-    from ultralytics.nn.modules.conv import Conv
-
-    conv, x = Conv(4, 4, 3).train(), torch.rand(2, 4, 8, 8)
-    parameters = {name: p.detach() for name, p in conv.named_parameters()}
-
-    def gradients(on: bool) -> dict[str, torch.Tensor]:
-        def loss(parameters: Any, buffers: Any) -> torch.Tensor:
-            with lean.on(0) if on else nullcontext():
-                found: torch.Tensor = torch.func.functional_call(conv, (parameters, buffers), (x,))
-            return found.square().sum()
-
-        found: dict[str, torch.Tensor] = torch.func.grad(loss)(parameters, copy.deepcopy(dict(conv.named_buffers())))
-        return found
-
-    wanted = gradients(on=False)
-    with _fused():
-        found = gradients(on=True)
-    for name, grad in wanted.items():
-        torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-4)
 
 
 def _bytes(network: Any, *, fused: bool, on: bool) -> int:
@@ -160,11 +94,9 @@ def _bytes(network: Any, *, fused: bool, on: bool) -> int:
     return kept.bytes
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_third_of_the_bytes_is_kept(name: str, networks: dict[str, Any]) -> None:
-    stock = _bytes(networks[name], fused=False, on=False)
-    assert (
-        0.65 < _bytes(networks[name], fused=True, on=False) / stock <= 0.72
-    )  # statistics count with images this small
-    assert _bytes(networks[name], fused=True, on=True) / stock <= 0.36
-    assert 0.97 < _bytes(networks[name], fused=False, on=True) / stock <= 1  # nothing is offered
+def test_a_third_of_the_bytes_is_kept(networks: dict[str, Any]) -> None:
+    network = networks["yolov8n"]
+    stock = _bytes(network, fused=False, on=False)
+    assert 0.65 < _bytes(network, fused=True, on=False) / stock <= 0.72  # statistics count with images this small
+    assert _bytes(network, fused=True, on=True) / stock <= 0.36
+    assert 0.97 < _bytes(network, fused=False, on=True) / stock <= 1  # nothing is offered

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import yolo_rocm
-from yolo_rocm.blocks.recomputed import RecomputedBlock
 from yolo_rocm.norm import recipes
+from yolo_rocm.norm.keeping import Activation
 
 from ..short_life import PLAIN
 from ..sick_vendor import sick
@@ -27,8 +27,8 @@ def recomputed(monkeypatch):
     """Keep recipes of the smallest activations too, and list those that are computed once more."""
     found, noted = [], recipes.noted
     monkeypatch.setattr(recipes, "noted", lambda *_: noted(0, 0))
-    made = RecomputedBlock._made_again
-    monkeypatch.setattr(RecomputedBlock, "_made_again", lambda self: found.append(type(self)) or made(self))
+    made = Activation._make
+    monkeypatch.setattr(Activation, "_make", lambda self: found.append(type(self)) or made(self))
     return found
 
 

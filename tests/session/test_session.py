@@ -12,7 +12,7 @@ from ultralytics import YOLO
 
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
-from yolo_rocm.norm import native
+from yolo_rocm.engines import dispatcher
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks.log import PREFIX
@@ -95,10 +95,10 @@ def test_nothing_is_in_the_way_of_a_vendor_library_that_computes_everything(
     handle = yolo_rocm.register(yolo, "cpu", rocm)
     convolutions, norms = [], []
     yolo.add_callback("on_train_batch_start", lambda _: convolutions.append(bool(conv_seam.active_devices())))
-    yolo.add_callback("on_train_batch_start", lambda _: norms.append(bool(norm_seam.active_devices())))
+    yolo.add_callback("on_train_batch_start", lambda _: norms.append(norm_seam.serving("cpu") is not None))
     for turn in (1, 2) if stays == 1 else (1,):  # each run begins anew
         yolo.train(data=str(made_data()), project=str(tmp_path), **{**ONE, "batch": 1})
         assert convolutions == ([True] * stays + [False] * (8 - stays)) * turn
         assert handle.report.engines()[engine] >= 19  # of 20 layers: the last may be one of validation alone
     # BatchNorm's seam is on where torch's own kernels stay reachable below it, which torch 1.13 does not offer.
-    assert set(norms) == {engine != "vendor" and native.reachable("cpu")}
+    assert set(norms) == {engine != "vendor" and dispatcher.HANDS_OUT}

@@ -45,5 +45,5 @@ def sample(rotation: int) -> list[tuple[str, ...]]:
     for number, target in enumerate(TARGETS):
         for turn in range(KERNELS_PER_TARGET):
             own = rows_of()[target, names[(KERNELS_PER_TARGET * number + turn + rotation) % len(names)]]
-            chosen.append(own[(7 * rotation + 3 * number + 5 * turn) % len(own)])
+            chosen.append(own[(7 * (rotation + rotation // len(names)) + 3 * number + 5 * turn) % len(own)])
     return chosen

@@ -13,9 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from ultralytics.nn import tasks
 
-from yolo_rocm.blocks.recomputed import RecomputedBlock
 from yolo_rocm.norm import recipes
-from yolo_rocm.norm.keeping import Activation, _Recipe
+from yolo_rocm.norm.keeping import Activation
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 from yolo_rocm.ultralytics_hooks.network_calls import lean_networks
 
@@ -48,15 +47,8 @@ def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """The activations that are computed once more."""
     found: list[type] = []
-    for kind in (_Recipe, RecomputedBlock):
-        real = vars(kind)["_made_again"]
-
-        def made_again(self, real=real):
-            if isinstance(self, Activation):
-                found.append(type(self))
-            return real(self)
-
-        monkeypatch.setattr(kind, "_made_again", made_again)
+    make = Activation._make
+    monkeypatch.setattr(Activation, "_make", lambda self: found.append(type(self)) or make(self))
     return found
 
 

@@ -27,7 +27,6 @@ from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import DeviceLostError
 from ..graphs import network
-from ..norm.triton.passes import free_memory
 from ..ultralytics_hooks import train_steps
 from ..utils.error_text import first_line
 from ..utils.switch import Switch
@@ -226,9 +225,8 @@ class TrainBench:
                 trainee.let_go()
 
     def _clear(self) -> None:
-        """Free what others have left on a GPU, down to the workspaces of matrix products and of our normalisations."""
+        """Free what others have left on a GPU, down to the workspaces of matrix products."""
         if self.device.type == "cuda":
-            free_memory()
             gc.collect()
             self._synchronize()
             getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()

@@ -14,17 +14,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ..conv.patch import Patch
 from ..conv.problem import laid_out
 from ..conv.seam import serving as serving_convolutions
 from ..engines.autocast import autocast_dtype, is_on, off
 from ..engines.torch_state import has_hooks, is_batched, is_plain_eager, is_transformed
 from ..norm import recipes
 from ..norm.base import Parameters, Statistics
-from ..norm.fused import activated, kinds, of_this_call
+from ..norm.fused import gradients_anew, held_by, kinds, normalised, recipe_of
 from ..norm.seam import serving as serving_norms
 from .block_plan import BlockPlan, find
 from .call import Call, LeanCall
-from .recomputed import RecomputedBlock
 
 # Where torch does not say whether a graph is going to be used again, what is kept for it goes through torch's hooks.
 _keeps_graph: Final[Callable[[], bool] | None] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
@@ -48,35 +48,33 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     patch, norms = serving_convolutions(device), serving_norms(device)
     if patch is None or norms is None or patch.report.timer is not None or has_hooks(own):
         return None
-    filters, held, tracked = own["_parameters"], norm._parameters, norm._buffers
-    try:
-        kernel, offset, weight, bias = filters["weight"], filters["bias"], held["weight"], held["bias"]
-        mean, var, batches = tracked["running_mean"], tracked["running_var"], tracked["num_batches_tracked"]
-    except KeyError:  # taken apart by somebody
+    p, filters = held_by(norm), own["_parameters"]
+    kernel = filters.get("weight")
+    if p is None or kernel is None or "bias" not in filters:  # taken apart by somebody
         return None
-    if kernel is None or mean is None or var is None or (weight is None) is not (bias is None):
-        return None
+    offset, weight, bias = filters["bias"], p.weight, p.bias
     slope = act.negative_slope if type(act) is nn.LeakyReLU else 0.0
     to = autocast_dtype(device)
     key = (
         x.shape, x.stride(), x.dtype, x.device, to, kernel.shape, kernel.stride(), kernel.dtype, kernel.device,
         type(kernel), None if offset is None else (offset.dtype, offset.shape, offset.device), own["stride"],
         own["padding"], own["dilation"], own["groups"], own["padding_mode"], type(act), slope,
-        *kinds(weight, bias, mean, var, batches),
+        *kinds(p),
     )  # fmt: skip
     found = norms.cache("conv_norm_act")
+    generation = patch.planner.generation
     try:
-        known: BlockPlan | None = found.get(key)
+        entry: tuple[Patch, int, BlockPlan | None] | None = found.get(key)
     except TypeError:  # a stride or a padding that somebody has set to a list
         return None
-    if known is None or not known.is_current(patch):
-        known = found[key] = find(patch, norms, x, (conv, norm, act), slope, to)
-    route = known.conv
-    if route is None:
+    if entry is None or entry[0] is not patch or entry[1] != generation:
+        entry = found[key] = (patch, generation, find(patch, norms, x, (conv, norm, act), slope, to))
+    known = entry[2]
+    if known is None:
         return None
+    route = known.conv
     patch.report.count_call(route.served, conv)
     norms.report.count_call(known.norm.served, norm)
-    p = Parameters(weight, bias, mean, var, norm.momentum, norm.eps, batches)  # type: ignore[arg-type]
     if x.dtype != known.dtype:
         x = x.to(known.dtype)
     table = recipes.active_recipes()
@@ -89,9 +87,10 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         call.holds, call.keeping = True, table.instead_of(x)
     result = _apply(x, kernel, offset, weight, bias, call)
     if offers:
-        if result.requires_grad:
-            table.add(result, call.again)  # type: ignore[arg-type]
-        call.again = None  # for whoever reads the result
+        if result.requires_grad and call.computed is not None:
+            y, statistics = call.computed
+            table.add(result, recipe_of(result, known.norm, norm.eps, (y, weight, bias, *statistics)))
+        call.computed = None  # for whoever reads the result
     return result  # type: ignore[no-any-return]
 
 
@@ -122,7 +121,7 @@ class _Block(torch.autograd.Function):
         ctx.call = call
         if isinstance(call, LeanCall):
             if call.offers:
-                call.again = RecomputedBlock(known, y, p, statistics, result.stride())
+                call.computed = y, statistics
             if call.holds:
                 call.hold(filters, x, y, statistics)
                 return result
@@ -152,7 +151,7 @@ def _computed(
     known: BlockPlan, x: torch.Tensor, kernel: torch.Tensor, offset: torch.Tensor | None, p: Parameters
 ) -> tuple[torch.Tensor, torch.Tensor, Statistics]:
     """Return the output of the convolution, that of the block, and the statistics."""
-    convolve, normalise = known.conv.forward, known.norm.forward  # type: ignore[union-attr]
+    convolve, normalise = known.conv.forward, known.norm.forward
     if _is_profiled():
         convolve, normalise = partial(_marked, _CONVOLUTION, convolve), partial(_marked, _NORMALISATION, normalise)
     y = convolve(x, kernel, offset)
@@ -174,7 +173,6 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     known = call.known
     for_x, for_kernel, for_offset, for_weight, for_bias, _ = ctx.needs_input_grad
     norm, conv = known.norm, known.conv
-    assert conv is not None  # or there was no call
     holding = call if isinstance(call, LeanCall) and call.holds else None
     if holding is not None:
         kernel, y, keeping, kept_x, statistics = holding.held()
@@ -189,7 +187,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if grad.is_neg():
         grad = grad.resolve_neg()
     if grad.stride() != known.strides:
-        grad = grad.contiguous(memory_format=known.layout)
+        grad = grad.contiguous(memory_format=norm.layout)
     norm.served.backward_calls += 1
     wanted = (for_x or for_kernel or for_offset, for_weight, for_bias)
     norm_backward, conv_backward = norm.backward, conv.backward
@@ -223,7 +221,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
     if isinstance(call, LeanCall) and call.holds:
-        _, _, _, x, _ = call.held()
+        _, y, _, x, _ = call.held()
         weight, bias = call.p[:2]
         if x is None:
             raise RuntimeError(
@@ -232,18 +230,17 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
             )
     else:
         _, y, weight, bias, x, _, _ = ctx.saved_tensors
-    problem = known.conv.problem  # type: ignore[union-attr]
-    create = torch.is_grad_enabled()
-    with torch.enable_grad():
-        inputs: list[Any] = of_this_call(x, kernel, offset, weight, bias)
-        x, kernel, offset, weight, bias = inputs
+    problem = known.conv.problem
+
+    def compute(
+        x: torch.Tensor | None, kernel: Any, offset: torch.Tensor | None, weight: Any, bias: Any
+    ) -> torch.Tensor:
+        z = y
         if x is not None:
             if known.convert is not None:
                 call.check_kernel()
                 kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
-            y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
-        y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))
-    wanted = ctx.needs_input_grad[:5]
-    asked = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(y, asked, grad, create_graph=create))
-    return tuple(next(found) if want else None for want in wanted)
+            z = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
+        return normalised(known.norm.problem, z, weight, bias, call.p.eps)
+
+    return gradients_anew(compute, (x, kernel, offset, weight, bias), ctx.needs_input_grad[:5], grad)

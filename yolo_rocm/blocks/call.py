@@ -9,7 +9,6 @@ import torch
 from ..norm.base import Parameters, Statistics
 from ..norm.keeping import Keeping, changed
 from .block_plan import BlockPlan
-from .recomputed import RecomputedBlock
 
 _SECOND_TIME: Final = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -54,12 +53,12 @@ class LeanCall(Call):
 
     Attributes:
         offers: Whether the result is large enough to be computed again.
-        again: Its recipe, while nobody else has it.
+        computed: Output of the convolution and statistics that it is computed from, while it has no recipe.
         keeping: What is kept of the input, where that is not the input itself.
         holds: Whether all that backward needs is kept here.
     """
 
-    __slots__ = ("_statistics", "_versions", "_watched", "_x", "_y", "again", "holds", "keeping", "offers")
+    __slots__ = ("_statistics", "_versions", "_watched", "_x", "_y", "computed", "holds", "keeping", "offers")
 
     _x: torch.Tensor | None
     _y: torch.Tensor | None
@@ -70,8 +69,9 @@ class LeanCall(Call):
     def __init__(
         self, known: BlockPlan, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None, offers: bool
     ) -> None:
-        self.known, self.p, self.kernel, self.offset, self.offers = known, p, kernel, offset, offers
-        self.again: RecomputedBlock | None = None
+        super().__init__(known, p, kernel, offset)
+        self.offers = offers
+        self.computed: tuple[torch.Tensor, Statistics] | None = None
         self.keeping: Keeping | None = None
         self.holds = False
 
@@ -102,5 +102,5 @@ class LeanCall(Call):
 
     def let_go(self) -> None:
         """Keep nothing any longer."""
-        self.again = self.keeping = self._x = self._y = None
+        self.keeping = self._x = self._y = None
         self._watched, self._versions = (), ()

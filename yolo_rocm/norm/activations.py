@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
-from .problem import IDENTITY, LEAKY_RELU, RELU, SILU, NormProblem
+from ..engines.activations import activate_in_place
+from .problem import IDENTITY, LEAKY_RELU, SILU, NormProblem
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def activated(problem: NormProblem, z: torch.Tensor) -> torch.Tensor:
     """Return the activation of a normalised value, computed in place."""
-    if problem.activation == IDENTITY:
-        return z
     if z.dtype in _HALF and not z.is_cuda:  # torch 1.13 has no activations of fp16 on a CPU
-        return z.copy_(_in_place(problem, z.float()))
-    return _in_place(problem, z)
-
-
-def _in_place(problem: NormProblem, z: torch.Tensor) -> torch.Tensor:
-    if problem.activation == SILU:
-        return F.silu(z, inplace=True)
-    if problem.activation == RELU:
-        return z.relu_()
-    if problem.activation == LEAKY_RELU:
-        return F.leaky_relu(z, problem.slope, inplace=True)
-    raise ValueError(f"unknown activation {problem.activation!r}")
+        return z.copy_(activate_in_place(z.float(), problem.activation, problem.slope))
+    return activate_in_place(z, problem.activation, problem.slope)
 
 
 def gradient(problem: NormProblem, grad: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
@@ -40,12 +28,7 @@ def gradient(problem: NormProblem, grad: torch.Tensor, z: torch.Tensor) -> torch
 
 def _gradient(problem: NormProblem, grad: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     aten = torch.ops.aten
-    if problem.activation == SILU:
-        result: torch.Tensor = aten.silu_backward(grad, z)
-    elif problem.activation == RELU:
-        result = aten.threshold_backward(grad, z, 0)
-    elif problem.activation == LEAKY_RELU:
-        result = aten.leaky_relu_backward(grad, z, problem.slope, False)
-    else:
-        raise ValueError(f"unknown activation {problem.activation!r}")
+    slope = problem.slope if problem.activation == LEAKY_RELU else 0.0
+    is_silu = problem.activation == SILU
+    result: torch.Tensor = aten.silu_backward(grad, z) if is_silu else aten.leaky_relu_backward(grad, z, slope, False)
     return result

@@ -42,53 +42,39 @@ def additions_noted() -> Iterator[None]:
         yield
 
 
-def _cat(native: Function) -> Function:
+def _noting(native: Function, joins: bool) -> Function:
+    """Return a function of torch that notes what its result is computed of: all of its first argument, if it joins."""
+
     @functools.wraps(native)
-    def cat(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():  # a layer of the network: this is all that a compiler has to understand
             return native(*args, **kwargs)
         result = native(*args, **kwargs)
-        known = recipes.derivable(result)
-        if known is not None and args and "out" not in kwargs:
-            rest = args[1:]
-            known.derive(result, lambda *parts: native(parts, *rest, **kwargs), args[0])
-        return result
-
-    return cat
-
-
-def _of_one(native: Function) -> Function:
-    @functools.wraps(native)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return native(*args, **kwargs)
-        result = native(*args, **kwargs)
-        known = recipes.derivable(result) if type(result) is torch.Tensor else None
-        if known is not None and args:
+        table = recipes.derivable(result) if type(result) is torch.Tensor else None
+        if table is not None and args:
             rest = args[1:]
             if all(isinstance(value, _PLAIN) for value in (*rest, *kwargs.values())):
-                known.derive(result, lambda part: native(part, *rest, **kwargs), args[:1])
+                parts = args[0] if joins else args[:1]
+                table.derive(result, lambda *again: native(again if joins else again[0], *rest, **kwargs), parts)
         return result
 
     return function
 
 
-def _made_once(make: Callable[[Function], Function]) -> Callable[[Function], Function]:
+def _made_once(joins: bool) -> Callable[[Function], Function]:
     """Return what makes a function anew only for another one: it is asked in every forward pass."""
-    last: tuple[Any, Any] = (None, None)
+    made: Any = None
 
     def once(native: Function) -> Any:
-        nonlocal last
-        known, made = last
-        if known is not native:
-            made = make(native)
-            last = native, made
+        nonlocal made
+        if made is None or made.__wrapped__ is not native:
+            made = _noting(native, joins)
         return made
 
     return once
 
 
-_noted_cat, _noted_interpolate, _noted_pool = _made_once(_cat), _made_once(_of_one), _made_once(_of_one)
+_noted_cat, _noted_interpolate, _noted_pool = (_made_once(joins) for joins in (True, False, False))
 
 
 def _add(native: Function) -> Function:
@@ -96,9 +82,9 @@ def _add(native: Function) -> Function:
     def __add__(self: torch.Tensor, other: Any) -> Any:
         result = native(self, other)
         if recipes.active_recipes() is not None and isinstance(other, torch.Tensor):
-            known = recipes.derivable(result)
-            if known is not None:
-                known.derive(result, native, (self, other))
+            table = recipes.derivable(result)
+            if table is not None:
+                table.derive(result, native, (self, other))
         return result
 
     return __add__

@@ -6,32 +6,37 @@ activation. Here the normalised value is computed once more in backward, from th
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from ..engines.activations import activate_in_place
 from ..engines.autocast import without_autocast
 from ..engines.layout import is_channels_last
 from ..engines.torch_state import is_batched, is_plain_eager, is_transformed
 from . import recipes
 from .base import Parameters, Statistics
 from .fusible import ACTIVATION_MODULES
+from .keeping import Activation
 from .patch import NormPatch, NormRoute
-from .problem import LEAKY_RELU, RELU, SILU, NormProblem
+from .problem import NormProblem
 from .seam import serving
 
-_LAYOUTS: Final = (torch.contiguous_format, torch.channels_last)
 
-
-class _Known(NamedTuple):
-    """What is found out once for all calls of a kind: the route, and the layout that the input is copied to or in."""
-
-    route: NormRoute
-    layout: torch.memory_format
-    copied: bool
+def held_by(norm: nn.BatchNorm2d) -> Parameters | None:
+    """Return what a BatchNorm holds; None where somebody has taken it apart."""
+    own, tracked = norm._parameters, norm._buffers
+    try:
+        weight, bias, mean, var = own["weight"], own["bias"], tracked["running_mean"], tracked["running_var"]
+        batches = tracked["num_batches_tracked"]
+    except KeyError:
+        return None
+    if mean is None or var is None or (weight is None) is not (bias is None):
+        return None
+    return Parameters(weight, bias, mean, var, norm.momentum, norm.eps, batches)  # type: ignore[arg-type]
 
 
 def norm_act(x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Tensor | None:
@@ -43,68 +48,54 @@ def norm_act(x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Ten
         act: The activation.
     """
     patch = serving("cuda" if x.is_cuda else x.device.type) if is_plain_eager(x) else None
-    if patch is None:
+    p = None if patch is None else held_by(norm)
+    if patch is None or p is None:
         return None
-    held, tracked = norm._parameters, norm._buffers
-    try:
-        weight, bias, mean, var = held["weight"], held["bias"], tracked["running_mean"], tracked["running_var"]
-        batches = tracked["num_batches_tracked"]
-    except KeyError:  # taken apart by somebody
-        return None
-    if mean is None or var is None or (weight is None) is not (bias is None):
-        return None
+    weight, bias = p.weight, p.bias
     slope = act.negative_slope if type(act) is nn.LeakyReLU else 0.0
-    key = (x.shape, x.stride(), x.dtype, x.device, type(act), slope, *kinds(weight, bias, mean, var, batches))
+    key = (x.shape, x.stride(), x.dtype, x.device, type(act), slope, *kinds(p))
     found = patch.cache("norm_act")
     try:
-        known: _Known | None = found[key]
+        route: NormRoute | None = found[key]
     except KeyError:
-        known = found[key] = _find(patch, x, norm, act, slope)
-    if known is None:
+        route = found[key] = find_route(patch, x, norm, act, slope)
+    if route is None:
         return None
-    if known.copied:
-        x = x.contiguous(memory_format=known.layout)
-    p = Parameters(weight, bias, mean, var, norm.momentum, norm.eps, batches)  # type: ignore[arg-type]
-    report = patch.report
-    report.announce(norm)  # nobody calls it
-    report.count_forward(known.route.served)
-    y: Any = _apply(x, weight, bias, p, known)
-    if recipes.wanted(y) and y.grad_fn is not None:
-        sources = (x.detach(), weight, bias, *y.grad_fn.statistics)
-        recipes.offer(y, partial(_once_more, known.route, norm.eps, *sources), sources)
+    x = x.contiguous(memory_format=route.layout)
+    patch.report.count_call(route.served, norm)
+    y: Any = _apply(x, weight, bias, p, route)
+    table = recipes.wanted(y)
+    if table is not None and y.grad_fn is not None:
+        table.add(y, recipe_of(y, route, norm.eps, (x.detach(), weight, bias, *y.grad_fn.statistics)))
     return y  # type: ignore[no-any-return]
 
 
-def _once_more(
-    route: NormRoute,
-    eps: float,
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor,
-    invstd: torch.Tensor,
-) -> torch.Tensor:
-    """Return the activation again, to the last bit."""
-    p = Parameters(weight, bias, None, None, 0.0, eps)
-    with torch.no_grad():
-        return without_autocast(route.activate, x, p, Statistics(mean, invstd))
+def recipe_of(y: torch.Tensor, route: NormRoute, eps: float, sources: tuple[torch.Tensor | None, ...]) -> Activation:
+    """Return how an activation is computed once more, to the last bit.
+
+    Args:
+        y: The activation.
+        route: What has computed it.
+        eps: Of the BatchNorm.
+        sources: Its input, weight, bias, and the mean and inverse deviation of the batch.
+    """
+
+    def again() -> torch.Tensor:
+        x, weight, bias, mean, invstd = sources
+        statistics = Statistics(mean, invstd)  # type: ignore[arg-type]
+        return route.activate(x, Parameters(weight, bias, None, None, 0.0, eps), statistics)  # type: ignore[arg-type]
+
+    return Activation(y, again, sources)
 
 
-def _find(patch: NormPatch, x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module, slope: float) -> _Known | None:
-    route = find_route(patch, x, norm, act, slope)
-    if route is None:
-        return None
-    layout = _LAYOUTS[route.problem.channels_last]
-    return _Known(route, layout, not x.is_contiguous(memory_format=layout))
-
-
-def kinds(
-    weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor, var: torch.Tensor, batches: Any
-) -> tuple[Any, ...]:
+def kinds(p: Parameters) -> tuple[Any, ...]:
     """Return all about parameters and buffers of a BatchNorm that decides whether kernels may read and write them.
 
     It is asked for in every call, and written out because calls of Python take longer than what they would look up.
     """
+    weight, bias, mean, var, _, _, batches = p
+    assert mean is not None  # see `held_by`
+    assert var is not None
     buffers = (
         mean.shape, mean.is_contiguous(), mean.dtype, mean.device, var.shape, var.is_contiguous(), var.dtype,
         var.device, None if batches is None else (batches.numel(), batches.dtype, batches.device),
@@ -144,27 +135,32 @@ class _NormAct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, p: Parameters, known: _Known
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        p: Parameters,
+        route: NormRoute,
     ) -> torch.Tensor:
         # Backward reads those that are saved: a checkpoint puts what it has computed a second time in their place.
-        y, ctx.statistics = without_autocast(known.route.forward, x, p)
+        y, ctx.statistics = without_autocast(route.forward, x, p)
         ctx.save_for_backward(x, weight, bias, *ctx.statistics)
-        ctx.known, ctx.eps = known, p.eps
+        ctx.route, ctx.eps = route, p.eps
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, bias, mean, invstd = ctx.saved_tensors
-        known: _Known = ctx.known
+        route: NormRoute = ctx.route
         wanted = ctx.needs_input_grad[:3]
         p = Parameters(weight, bias, None, None, 0.0, ctx.eps)
         # Somebody differentiates the gradients, or wants many at once.
         if torch.is_grad_enabled() or is_batched(grad) or is_transformed(grad):
-            return *_differentiable(known.route.problem, grad, x, p, wanted), None, None
-        known.route.served.backward_calls += 1
-        grad = grad.resolve_neg().contiguous(memory_format=known.layout)
-        x = x.contiguous(memory_format=known.layout)  # hooks may have returned another layout
-        return *without_autocast(known.route.backward, grad, x, p, Statistics(mean, invstd), wanted), None, None
+            return *_differentiable(route.problem, grad, x, p, wanted), None, None
+        route.served.backward_calls += 1
+        grad = grad.resolve_neg().contiguous(memory_format=route.layout)
+        x = x.contiguous(memory_format=route.layout)  # hooks may have returned another layout
+        return *without_autocast(route.backward, grad, x, p, Statistics(mean, invstd), wanted), None, None
 
 
 # `Function.apply` first looks for what transforms of functorch may have left in the arguments, which costs as much as
@@ -175,27 +171,39 @@ _apply: Final[Any] = super(torch.autograd.Function, _NormAct).apply
 def _differentiable(
     problem: NormProblem, grad: torch.Tensor, x: torch.Tensor, p: Parameters, wanted: tuple[bool, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return gradients that have gradients: torch's own, of the whole computed anew from the input."""
+    def compute(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        return normalised(problem, x, weight, bias, p.eps)
+
+    return gradients_anew(compute, (x, p.weight, p.bias), wanted, grad)
+
+
+def normalised(
+    problem: NormProblem, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    """Return BatchNorm and activation of a training step by torch's own functions; nothing is updated."""
+    y = functional.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    return activate_in_place(y, problem.activation, problem.slope)
+
+
+def gradients_anew(
+    compute: Callable[..., torch.Tensor],
+    tensors: Sequence[torch.Tensor | None],
+    wanted: Sequence[bool],
+    grad: torch.Tensor,
+) -> tuple[torch.Tensor | None, ...]:
+    """Return gradients that have gradients: torch's own, of all that is computed anew.
+
+    Args:
+        compute: Computes the result from the tensors.
+        tensors: Inputs and parameters.
+        wanted: Which of them gradients are wanted of.
+        grad: Gradient of the result.
+    """
     create = torch.is_grad_enabled()
     with torch.enable_grad():
-        inputs: list[Any] = of_this_call(x, p.weight, p.bias)
-        y = functional.batch_norm(inputs[0], None, None, inputs[1], inputs[2], True, 0.0, p.eps)
-        y = activated(problem, y)
-    asked = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
+        # Of this call: what is asked for tensors themselves has in it how one came of another in earlier calls.
+        inputs = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
+        y = compute(*inputs)
+    asked = [tensor for tensor, want in zip(inputs, wanted, strict=True) if tensor is not None and want]
     found = iter(torch.autograd.grad(y, asked, grad, create_graph=create))
     return tuple(next(found) if want else None for want in wanted)
-
-
-def of_this_call(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Return the same tensors, so that gradients are those of one call.
-
-    What is asked for them themselves has in it how one was computed from another in earlier calls.
-    """
-    return [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
-
-
-def activated(problem: NormProblem, y: torch.Tensor) -> torch.Tensor:
-    """Return a problem's activation of a normalised value, by torch's own functions."""
-    if problem.activation == SILU:
-        return functional.silu(y)
-    return functional.leaky_relu(y, problem.slope) if problem.activation in (RELU, LEAKY_RELU) else y

@@ -10,7 +10,7 @@ comes to, and stays until the last one has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import torch
 
@@ -24,7 +24,37 @@ _AGAIN: Final = (
 )
 
 
-class Kept:
+class Keeping:
+    """What is kept in the place of a tensor.
+
+    Attributes:
+        steps: How many recipes are behind each other.
+    """
+
+    __slots__ = ("steps",)
+
+    steps: int
+
+    def value(self) -> torch.Tensor:
+        """Return the tensor: bits, shape and layout are those of the first time."""
+        if torch.is_grad_enabled():  # gradients of gradients: torch puts the value into its place in the graph itself
+            with torch.no_grad():
+                return without_autocast(self.made)
+        return without_autocast(self.made)
+
+    def use(self) -> None:
+        """Say that somebody more is going to ask for the tensor, once."""
+
+    def made(self) -> torch.Tensor:
+        """Return the tensor as a part of something else, where neither gradients nor autocast are on."""
+        raise NotImplementedError
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what stays in memory."""
+        raise NotImplementedError
+
+
+class Kept(Keeping):
     """A tensor, kept as it is.
 
     Args:
@@ -33,12 +63,11 @@ class Kept:
     """
 
     __slots__ = ("_tensor", "_version")
-    steps = 0
 
     def __init__(self, tensor: torch.Tensor, version: int) -> None:
-        self._tensor, self._version = tensor, version
+        self.steps, self._tensor, self._version = 0, tensor, version
 
-    def value(self) -> torch.Tensor:
+    def made(self) -> torch.Tensor:
         """Return the tensor.
 
         Raises:
@@ -48,28 +77,20 @@ class Kept:
             raise changed(self._tensor, self._version)
         return self._tensor
 
-    def use(self) -> None:
-        """Nothing: it is there for everybody."""
-
-    def made(self) -> torch.Tensor:
-        """Return the tensor, as a part of something else."""
-        return self.value()
+    value = made
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield what stays in memory."""
         yield self._tensor
 
 
-class _Recipe:
-    __slots__ = ("_asked", "_shape", "_stride", "_uses", "_value", "_when", "steps")
+class _Recipe(Keeping):
+    __slots__ = ("_asked", "_shape", "_stride", "_uses", "_value", "_when")
 
     _when: tuple[int, int]  # counter of changes and stream of the value when it was computed
 
     def __init__(self, tensor: torch.Tensor, steps: int) -> None:
         self._shape, self._stride, self.steps = tensor.shape, tensor.stride(), steps
-        self._begin()
-
-    def _begin(self) -> None:
         self._uses = self._asked = 0
         self._value: torch.Tensor | None = None
 
@@ -77,33 +98,22 @@ class _Recipe:
         """Say that somebody more is going to ask for the tensor, once."""
         self._uses += 1
 
-    def value(self) -> torch.Tensor:
-        """Compute the tensor once more: bits, shape and layout are those of the first time."""
-        if torch.is_grad_enabled():  # gradients of gradients: torch puts the value into its place in the graph itself
-            with torch.no_grad():
-                return without_autocast(self.made)
-        return without_autocast(self.made)
-
     def made(self) -> torch.Tensor:
-        """Compute the tensor as a part of something else, where neither gradients nor autocast are on.
+        """Compute the tensor for the first one who asks.
 
-        It is computed for the first one who asks, and the others get it as well, unless it was changed since or is
-        computed on another stream, which has not waited for it.
+        The others get it as well, unless it was changed since or is computed on another stream, which has not waited.
         """
         value = self._value
         if value is None or self._when != _when(value):
-            value = self._made_again()
+            value = self._make()
+            if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
+                again = torch.empty_strided(self._shape, self._stride, dtype=value.dtype, device=value.device)
+                value = again.copy_(value)
         self._asked += 1
         if self._asked < self._uses:
             self._value, self._when = value, _when(value)
         else:  # a graph that is retained begins anew
             self._asked, self._value = 0, None
-        return value
-
-    def _made_again(self) -> torch.Tensor:
-        value = self._make()
-        if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
-            value = laid_out_again(value, self._shape, self._stride)
         return value
 
     def _make(self) -> torch.Tensor:
@@ -194,16 +204,8 @@ class Derived(_Recipe):
             yield from part.tensors()
 
 
-Keeping: TypeAlias = "Kept | Activation | View | Derived"
-
-
 def _when(value: torch.Tensor) -> tuple[int, int]:
     return value._version, current_stream(value.get_device()) if value.is_cuda else 0
-
-
-def laid_out_again(value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor in the shape and layout of the first time."""
-    return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def changed(tensor: torch.Tensor, version: int, why: str = _AGAIN) -> RuntimeError:

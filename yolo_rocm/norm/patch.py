@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
+from ..engines import dispatcher
 from ..engines.layout import is_channels_last, laid_out
 from ..engines.names import NATIVE, Pass
+from ..engines.planner import PassChoice, Plan
+from ..engines.report import ProblemStats
 from ..engines.seam import checked_devices
-from .algorithms import ALGORITHMS
-from .plan import NormPlan, NormPlanner
+from .algorithms import BY_NAME
+from .base import NormGrads, Parameters, Statistics, Wanted
+from .plan import PASSES, NormPlan, NormPlanner
 from .problem import NormProblem
+from .pytorch import running
 from .report import NormReport, NormStats
+
+# What a BatchNorm holds: weight, bias, running mean and variance.
+Held = tuple["Tensor | None", "Tensor | None", "Tensor | None", "Tensor | None"]
+_LAYOUTS: Final = (torch.contiguous_format, torch.channels_last)
 
 
 class NormRoute:
@@ -26,12 +36,14 @@ class NormRoute:
         activate: Takes input, parameters and statistics; returns the same activation. The algorithm is forward's.
         backward: Takes gradient, input, parameters, statistics and which gradients are wanted.
         engines: Of forward and backward.
+        layout: Of the problem's tensors, where there are four dimensions.
     """
 
-    __slots__ = ("activate", "backward", "engines", "forward", "problem", "served")
+    __slots__ = ("activate", "backward", "engines", "forward", "layout", "problem", "served")
 
     def __init__(self, problem: NormProblem, plan: NormPlan, served: NormStats) -> None:
         self.problem, self.served = problem, served
+        self.layout = _LAYOUTS[problem.channels_last]
         one, other = plan[Pass.FORWARD].algorithm, plan[Pass.BACKWARD].algorithm
         self.engines = (one.engine, other.engine)
         self.forward, self.activate, _ = one.bound(problem)
@@ -43,26 +55,38 @@ class NormCall:
 
     Attributes:
         route: The route.
-        contiguous: Whether the input is laid out as the problem says.
-        kept: Whether torch's own kernel gives its result the strides of such an input.
-        dense: Whether parameters and running statistics have no gaps. Algorithms take none that have.
     """
 
-    __slots__ = ("contiguous", "dense", "kept", "route")
+    __slots__ = ("_is_dense", "_is_kept", "_is_laid_out", "route")
 
-    def __init__(self, route: NormRoute, x: torch.Tensor, given: Sequence[torch.Tensor | None]) -> None:
+    def __init__(self, route: NormRoute, x: Tensor, held: Held) -> None:
         self.route = route
-        self.dense = all(each is None or each.is_contiguous() for each in given)
-        self.contiguous = laid_out(x, route.problem.channels_last) is x
-        self.kept = not self.contiguous and x.is_cuda
+        # Whether parameters and running statistics have no gaps: algorithms take none that have.
+        self._is_dense = all(each is None or each.is_contiguous() for each in held)
+        self._is_laid_out = self._laid_out(x) is x
+        # Whether torch's own kernel gives its result the strides of such an input.
+        self._is_kept = not self._is_laid_out and x.is_cuda
 
-    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in the layout of the problem."""
+    def forward(self, x: Tensor, p: Parameters) -> tuple[Tensor, Statistics]:
+        """Compute a forward pass."""
+        own = p if self._is_dense else _without_gaps(p)
+        y, statistics = self.route.forward(x if self._is_laid_out else self._laid_out(x), own)
+        if self.route.problem.training and own is not p:
+            for mine, updated in ((p.running_mean, own.running_mean), (p.running_var, own.running_var)):
+                if mine is not None and updated is not None and mine is not updated:
+                    mine.copy_(updated)
+        return (torch.empty_like(x).copy_(y) if self._is_kept else y), statistics
+
+    def backward(self, grad: Tensor, x: Tensor, p: Parameters, saved: Statistics, wanted: Wanted) -> NormGrads:
+        """Compute a backward pass, from what forward has saved of a batch, or from the running statistics."""
+        problem, own = self.route.problem, p if self._is_dense else _without_gaps(p)
+        dtype = problem.statistics_dtype
+        statistics = Statistics(*(each.to(dtype) for each in saved)) if problem.training else running(problem, own)
+        x = x if self._is_laid_out else self._laid_out(x)
+        return self.route.backward(self._laid_out(grad), x, own, statistics, wanted)
+
+    def _laid_out(self, x: Tensor) -> Tensor:
         return laid_out(x, self.route.problem.channels_last)
-
-    def result(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Return the result of forward as torch's own kernel lays it out."""
-        return torch.empty_like(x).copy_(y) if self.kept else y
 
 
 class NormPatch:
@@ -78,9 +102,7 @@ class NormPatch:
         self.devices = checked_devices(devices)
         self.planner = planner
         self.report = NormReport()
-        self._routes: dict[NormProblem, NormRoute] = {}
-        self._calls: dict[tuple[Any, ...], NormCall | None] = {}
-        self._caches: dict[str, dict[tuple[Any, ...], Any]] = {}
+        self._caches: dict[str, dict[Any, Any]] = {}
         self._generation = planner.generation
 
     @property
@@ -89,12 +111,7 @@ class NormPatch:
 
         Otherwise the engine is torch's own and torch hands out no kernels: it is left alone.
         """
-        for device in self.devices:
-            example = NormProblem((2, 2), torch.float32, device)
-            allowed = (a for a in ALGORITHMS if a.engine in self.planner.engines)
-            if any(a.engine not in NATIVE or not a.not_supported_reasons(example) for a in allowed):
-                return True
-        return False
+        return dispatcher.HANDS_OUT or any(engine not in NATIVE for engine in self.planner.engines)
 
     def route(self, problem: NormProblem) -> NormRoute:
         """Return the route of a problem, made on first sight and again when plans have changed.
@@ -102,22 +119,13 @@ class NormPatch:
         Raises:
             EngineError: No algorithm of the requested engine supports the problem; the message gives every reason.
         """
-        self._forget_old_plans()
-        route = self._routes.get(problem)
-        if route is None:
+        routes: dict[NormProblem, NormRoute] = self.cache("routes")
+        if problem not in routes:
             plan = self.planner.plan(problem)
-            route = self._routes[problem] = NormRoute(problem, plan, self.report.entry(problem, plan))
-        return route
+            routes[problem] = NormRoute(problem, plan, self.report.entry(problem, plan))
+        return routes[problem]
 
-    def lookup(
-        self,
-        x: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        mean: torch.Tensor | None,
-        var: torch.Tensor | None,
-        training: bool,
-    ) -> NormCall | None:
+    def lookup(self, x: Tensor, held: Held, training: bool) -> NormCall | None:
         """Return what is known of a call of the dispatcher, or None for the native kernel.
 
         A call that is wrong in itself goes there, torch's own message being the one users know, and one without
@@ -126,50 +134,53 @@ class NormPatch:
 
         Args:
             x: The input.
-            weight: The weight, if there is one.
-            bias: The bias, if there is one; in backward nobody knows.
-            mean: The running mean, if there is one.
-            var: The running variance, if there is one.
+            held: Weight, bias, running mean and variance, each if there is one; in backward nobody knows the bias.
             training: Whether the statistics are the batch's.
         """
-        if self._generation != self.planner.generation:
-            self._forget_old_plans()
-        key = (x.shape, x.stride(), x.dtype, x.device, training, _kind(weight), _kind(bias), _kind(mean), _kind(var))
+        calls: dict[tuple[Any, ...], NormCall | None] = self.cache("calls")
+        key = (x.shape, x.stride(), x.dtype, x.device, training, *map(_kind, held))
         try:
-            return self._calls[key]
+            return calls[key]
         except KeyError:
             pass
-        call, given = None, (weight, bias, mean, var)
-        if not _wrong(x, given, training):
-            affine = weight is not None or bias is not None
-            layout = is_channels_last(x)
-            problem = NormProblem(tuple(x.shape), x.dtype, str(x.device), layout, training, affine)
-            call = NormCall(self.route(problem), x, given)
-        self._calls[key] = call
+        call = None
+        if not _wrong(x, held, training):
+            call = NormCall(self.route(_problem_of(x, held, training)), x, held)
+        calls[key] = call
         return call
 
-    def cache(self, owner: str) -> dict[tuple[Any, ...], Any]:
-        """Return the cache of one kind of fused calls, which nobody else writes to; empty when plans have changed."""
+    def cache(self, owner: str) -> dict[Any, Any]:
+        """Return the cache of one kind of calls, which nobody else writes to; empty when plans have changed."""
         if self._generation != self.planner.generation:
-            self._forget_old_plans()
-        cache = self._caches.get(owner)
-        return self._caches.setdefault(owner, {}) if cache is None else cache
+            self._generation, self._caches = self.planner.generation, {}
+        return self._caches.setdefault(owner, {})
 
     def renewed(self) -> NormPatch:
         """Return the same patch with an empty report; what has been planned stays planned."""
         return NormPatch(self.devices, self.planner)
 
-    def _forget_old_plans(self) -> None:
-        if self._generation != self.planner.generation:
-            self._generation = self.planner.generation
-            self._routes, self._calls, self._caches = {}, {}, {}
+
+def plain_call(x: Tensor, held: Held, training: bool) -> NormCall:
+    """Return a call in plain PyTorch, for one that no patch serves while torch hands out nothing that could."""
+    problem = _problem_of(x, held, training)
+    plan = Plan(dict.fromkeys(PASSES, PassChoice(BY_NAME["torch"], "torch hands out no kernels")))
+    return NormCall(NormRoute(problem, plan, ProblemStats(problem, plan)), x, held)
 
 
-def _kind(tensor: torch.Tensor | None) -> Any:
+def _problem_of(x: Tensor, held: Held, training: bool) -> NormProblem:
+    affine = held[0] is not None or held[1] is not None
+    return NormProblem(tuple(x.shape), x.dtype, str(x.device), is_channels_last(x), training, affine)
+
+
+def _without_gaps(p: Parameters) -> Parameters:
+    return Parameters(*(each.contiguous() if isinstance(each, Tensor) else each for each in p))  # type: ignore[arg-type]
+
+
+def _kind(tensor: Tensor | None) -> Any:
     return None if tensor is None else (tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
 
 
-def _wrong(x: torch.Tensor, given: Sequence[torch.Tensor | None], training: bool) -> bool:
+def _wrong(x: Tensor, given: Held, training: bool) -> bool:
     """Return whether torch would refuse a call, or compute nothing."""
     if x.dim() < 2 or not x.is_floating_point() or x.numel() == 0:
         return True

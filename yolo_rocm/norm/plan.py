@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -69,10 +69,10 @@ class Operands(NamedTuple):
         x, grad = (laid_out(each, problem.channels_last) for each in (x, grad.to(problem.dtype)))
         return cls(x, grad, weight, bias, running_mean, running_var, mean, (var + _EPS).rsqrt_())
 
-    def parameters(self, problem: NormProblem) -> Parameters:
-        """Return what the layer holds."""
+    def parameters(self, problem: NormProblem, batches: torch.Tensor | None = None) -> Parameters:
+        """Return what the layer holds; running statistics of its own, which a forward pass of a training changes."""
         weight, bias = (self.weight, self.bias) if problem.affine else (None, None)
-        return Parameters(weight, bias, self.running_mean, self.running_var, _MOMENTUM, _EPS)
+        return Parameters(weight, bias, self.running_mean.clone(), self.running_var.clone(), _MOMENTUM, _EPS, batches)
 
 
 class Normalisation(Operator[NormProblem, NormAlgorithm]):
@@ -99,26 +99,15 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
     ) -> Callable[[], torch.Tensor]:
         """Return a pass as a training runs it; operands stay as they are."""
         o = Operands(*operands)
-        # Every forward pass of a training changes the running statistics, and others are compared with the same ones.
-        p = o.parameters(problem)._replace(running_mean=o.running_mean.clone(), running_var=o.running_var.clone())
-        if which == "forward":
-            return lambda: algorithm.forward(problem, o.x, p)[0]
-        statistics, wanted = Statistics(o.mean, o.invstd), (True, problem.affine, problem.affine)
-
-        def backward() -> torch.Tensor:
-            for_x = algorithm.backward(problem, o.grad, o.x, p, statistics, wanted).x
-            assert for_x is not None  # it is wanted
-            return for_x
-
-        return backward
+        p, statistics = o.parameters(problem), Statistics(o.mean, o.invstd)
+        wanted = (True, problem.affine, problem.affine)
+        passes: Any = algorithm.bound(problem)
+        if which == Pass.FORWARD:
+            return lambda: passes.forward(o.x, p)[0]
+        return lambda: passes.backward(o.grad, o.x, p, statistics, wanted).x
 
     def run(
-        self,
-        algorithm: NormAlgorithm,
-        problem: NormProblem,
-        which: Pass,
-        operands: Tensors,
-        budget: int = 1 << 62,
+        self, algorithm: NormAlgorithm, problem: NormProblem, which: Pass, operands: Tensors, budget: int = 1 << 62
     ) -> torch.Tensor:
         """Run a pass of an algorithm once, and return everything it computes in one tensor; operands stay as they are.
 
@@ -127,8 +116,7 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
         """
         o = Operands(*operands)
         batches = torch.zeros((), dtype=torch.long, device=o.x.device)
-        held = o.parameters(problem)
-        p = held._replace(running_mean=o.running_mean.clone(), running_var=o.running_var.clone(), batches=batches)
+        p = o.parameters(problem, batches)
         parts: list[torch.Tensor | None]
         if which == "forward":
             y, statistics = algorithm.forward(problem, o.x, p)

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 import torch
+from torch import Tensor
 
 from ..engines.chunking import chunks
 from .activations import activated, gradient
-from .base import NormAlgorithm, NormGrads, Parameters, Statistics
+from .base import NormAlgorithm, NormGrads, Parameters, Statistics, Wanted
 from .problem import IDENTITY, NormProblem
 
 _PIECE: Final = 2**24  # elements that are computed at a time where values in between have to be kept
@@ -38,29 +39,23 @@ class Torch(NormAlgorithm):
         own, wide = (torch.finfo(dtype).bits // 8 for dtype in (problem.dtype, problem.statistics_dtype))
         return piece * (2 * own + wide)
 
-    def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:
+    def forward(self, problem: NormProblem, x: Tensor, p: Parameters) -> tuple[Tensor, Statistics]:
         """Return the activation and the statistics; update the running ones in training."""
         statistics = _of_batch(problem, x, p) if problem.training else running(problem, p)
         return self.activate(problem, x, p, statistics), statistics
 
-    def activate(self, problem: NormProblem, x: torch.Tensor, p: Parameters, statistics: Statistics) -> torch.Tensor:
+    def activate(self, problem: NormProblem, x: Tensor, p: Parameters, statistics: Statistics) -> Tensor:
         """Return the activation once more."""
         scale, shift = _linear(problem, p, statistics)
         return activated(problem, _multiply_add(torch.empty_like(x), shift, x, scale))
 
     def backward(
-        self,
-        problem: NormProblem,
-        grad: torch.Tensor,
-        x: torch.Tensor,
-        p: Parameters,
-        statistics: Statistics,
-        wanted: tuple[bool, bool, bool],
+        self, problem: NormProblem, grad: Tensor, x: Tensor, p: Parameters, statistics: Statistics, wanted: Wanted
     ) -> NormGrads:
         """Return the gradients of input, weight and bias."""
         scale, shift = _linear(problem, p, statistics)
         for_x = torch.empty_like(x) if wanted[0] else None
-        sums: list[tuple[torch.Tensor, torch.Tensor]] = []
+        sums: list[tuple[Tensor, Tensor]] = []
         needs_sums = problem.training or wanted[1] or wanted[2]
         mean = _per_channel(problem, statistics.mean)
         for part in _pieces(problem):
@@ -79,17 +74,20 @@ class Torch(NormAlgorithm):
             for_weight = moment.mul_(statistics.invstd)
         if for_x is not None:
             source = grad if problem.activation == IDENTITY else for_x
-            if not problem.training:
+            if for_weight is None or for_bias is None or not problem.training:
                 torch.mul(source, scale, out=for_x)
-            else:
-                assert for_bias is not None  # training needs the sums
-                assert for_weight is not None
-                _input_gradient(problem, for_x, source, x, scale, statistics, for_weight, for_bias)
+            else:  # scale * (source - mean(source) - normalised * mean(source * normalised))
+                flat = scale.flatten()
+                slope = (flat * statistics.invstd).mul_(for_weight).div_(-problem.rows)
+                constant = torch.addcmul((flat * for_bias).div_(-problem.rows), slope, statistics.mean, value=-1)
+                slope, constant = _per_channel(problem, slope), _per_channel(problem, constant)
+                for part in _pieces(problem):
+                    through_statistics = torch.addcmul(constant, x[part], slope)
+                    _multiply_add(for_x[part], through_statistics, source[part], scale)
         dtype = problem.statistics_dtype if p.weight is None else p.weight.dtype
+        of_parameters = zip((for_weight, for_bias), wanted[1:], strict=True)
         return NormGrads(
-            for_x,
-            for_weight.to(dtype) if wanted[1] and for_weight is not None else None,
-            for_bias.to(dtype) if wanted[2] and for_bias is not None else None,
+            for_x, *(each.to(dtype) if want and each is not None else None for each, want in of_parameters)
         )
 
 
@@ -101,7 +99,7 @@ def running(problem: NormProblem, p: Parameters) -> Statistics:
     return Statistics(p.running_mean.to(dtype), p.running_var.to(dtype).add(p.eps).rsqrt_())
 
 
-def update_running(problem: NormProblem, p: Parameters, mean: torch.Tensor, var: torch.Tensor) -> None:
+def update_running(problem: NormProblem, p: Parameters, mean: Tensor, var: Tensor) -> None:
     """Move the running statistics towards those of a batch, given its biased variance."""
     rows = problem.rows
     unbiased = p.momentum * rows / (rows - 1) if rows > 1 else math.inf  # as torch does: NaN
@@ -118,7 +116,7 @@ def update_running(problem: NormProblem, p: Parameters, mean: torch.Tensor, var:
         p.batches.add_(1)
 
 
-def _of_batch(problem: NormProblem, x: torch.Tensor, p: Parameters) -> Statistics:
+def _of_batch(problem: NormProblem, x: Tensor, p: Parameters) -> Statistics:
     dtype = problem.statistics_dtype
     if x.dtype == dtype:
         var, mean = torch.var_mean(_flat(problem, x), 2, unbiased=False)
@@ -134,7 +132,7 @@ def _of_batch(problem: NormProblem, x: torch.Tensor, p: Parameters) -> Statistic
     return Statistics(mean, var.add(p.eps).rsqrt_())
 
 
-def _linear(problem: NormProblem, p: Parameters, statistics: Statistics) -> tuple[torch.Tensor, torch.Tensor]:
+def _linear(problem: NormProblem, p: Parameters, statistics: Statistics) -> tuple[Tensor, Tensor]:
     """Return `scale` and `shift` of each channel: the normalised value is `x * scale + shift`."""
     mean, invstd = statistics
     scale = invstd if p.weight is None else invstd * p.weight
@@ -142,43 +140,23 @@ def _linear(problem: NormProblem, p: Parameters, statistics: Statistics) -> tupl
     return _per_channel(problem, scale), _per_channel(problem, shift)
 
 
-def _input_gradient(
-    problem: NormProblem,
-    result: torch.Tensor,
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    scale: torch.Tensor,
-    statistics: Statistics,
-    for_weight: torch.Tensor,
-    for_bias: torch.Tensor,
-) -> None:
-    """Write `scale * (grad - mean(grad) - normalised * mean(grad * normalised))` into `result`, which may be `grad`."""
-    flat = scale.flatten()
-    slope = (flat * statistics.invstd).mul_(for_weight).div_(-problem.rows)
-    constant = torch.addcmul((flat * for_bias).div_(-problem.rows), slope, statistics.mean, value=-1)
-    slope, constant = _per_channel(problem, slope), _per_channel(problem, constant)
-    for part in _pieces(problem):
-        through_statistics = torch.addcmul(constant, x[part], slope)
-        _multiply_add(result[part], through_statistics, grad[part], scale)
-
-
-def _multiply_add(result: torch.Tensor, add: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _multiply_add(result: Tensor, add: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Write `add + a * b` into `result`, computed in the widest type of all."""
     if result.is_cuda or result.dtype == add.dtype:
         return torch.addcmul(add, a, b, out=result)
     return result.copy_(torch.addcmul(add, a, b))  # torch 1.13 does not round into a result of another type on a CPU
 
 
-def _over_pixels(problem: NormProblem, x: torch.Tensor) -> torch.Tensor:
+def _over_pixels(problem: NormProblem, x: Tensor) -> Tensor:
     return _flat(problem, x).sum(2, dtype=problem.statistics_dtype)
 
 
-def _flat(problem: NormProblem, x: torch.Tensor) -> torch.Tensor:
+def _flat(problem: NormProblem, x: Tensor) -> Tensor:
     """Return samples, channels and pixels, without a copy in either layout."""
     return x.flatten(2) if len(problem.shape) > 2 else x.unsqueeze(2)
 
 
-def _per_channel(problem: NormProblem, values: torch.Tensor) -> torch.Tensor:
+def _per_channel(problem: NormProblem, values: Tensor) -> Tensor:
     return values.view(1, -1, *[1] * (len(problem.shape) - 2))
 
 

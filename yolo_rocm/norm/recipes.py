@@ -1,7 +1,7 @@
 """Activations that are computed once more in backward instead of being kept.
 
-Whoever computes an activation that could be computed again offers it. While `lean.on()` is open in this thread, what
-autograd asks to keep is looked up here: an offered activation, a view of one, or something computed from such (see
+Whoever computes an activation that could be computed again adds how. While `lean.on()` is open in this thread, what
+autograd asks to keep is looked up here: such an activation, a view of one, or something computed from such (see
 `derived`) is kept as its recipe, and everything else as itself.
 
 Tensors are known as objects, by weak references, never by the address of their memory, which is used again; and by
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from .keeping import MOST_STEPS, Activation, Derived, Keeping, Kept, View
+from .keeping import MOST_STEPS, Derived, Keeping, Kept, View
 
 # Values. To compute less than this again takes the time of starting it, and saves little. Counted for yolov8n at batch
 # 8 and 640 px: 14 activations are computed again instead of 57, and 0.46x of torch's bytes are kept in fp32 instead of
@@ -54,8 +54,13 @@ class Recipes:
 
     def __init__(self, smallest: int, smallest_derived: int) -> None:
         self.smallest, self.smallest_derived = smallest, smallest_derived
-        self._entries: dict[int, _Entry] = {}
-        self._forget = _forgetting(self._entries)
+        self._entries = entries = dict[int, _Entry]()
+
+        def forget(entry: _Entry) -> None:
+            if entries.get(entry.key) is entry:
+                del entries[entry.key]
+
+        self._forget = forget
 
     def add(self, tensor: torch.Tensor, keeping: Keeping) -> None:
         """Remember how a tensor can be kept."""
@@ -127,11 +132,10 @@ class Recipes:
 
         A known tensor lives, so nothing else can be at its address.
         """
-        version = tensor._version
         for entry in list(self._entries.values()):
-            if entry.version == version:
+            if entry.version == tensor._version:
                 other: torch.Tensor | None = entry()  # for this moment only: torch may not know that Python has it
-                if other is not None and _alike(tensor, other):
+                if other is not None and other.data_ptr() == tensor.data_ptr() and _kind(other) == _kind(tensor):
                     return self._of(other)
         return None
 
@@ -142,21 +146,8 @@ class Recipes:
         return entry.keeping
 
 
-def _forgetting(entries: dict[int, _Entry]) -> Callable[[_Entry], None]:
-    def forget(entry: _Entry) -> None:
-        if entries.get(entry.key) is entry:
-            del entries[entry.key]
-
-    return forget
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        one.data_ptr() == other.data_ptr()
-        and one.shape == other.shape
-        and one.stride() == other.stride()
-        and one.dtype == other.dtype
-    )
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype
 
 
 class _Thread(threading.local):
@@ -182,21 +173,6 @@ def derivable(tensor: torch.Tensor) -> Recipes | None:
     """Return the same for the result of a function of other tensors, which takes longer to compute again."""
     known = _thread.known
     return known if known is not None and _values(tensor) >= known.smallest_derived else None
-
-
-def offer(
-    tensor: torch.Tensor, recompute: Callable[[], torch.Tensor], sources: Sequence[torch.Tensor | None] = ()
-) -> None:
-    """Say that an activation can be computed again; ask `wanted(tensor)` before anything is made for it.
-
-    Args:
-        tensor: The activation, as its consumers get it.
-        recompute: Returns it again, with the same bits and layout. Holds nothing that is not kept for backward anyway.
-        sources: The tensors that it reads, which must not be changed in place before backward.
-    """
-    known = wanted(tensor)
-    if known is not None:
-        known.add(tensor, Activation(tensor, recompute, sources))
 
 
 def only_ours() -> bool:
@@ -242,9 +218,8 @@ def noted(smallest: int, smallest_derived: int) -> Iterator[None]:
 def pack(tensor: torch.Tensor) -> Keeping:
     """Return what autograd keeps instead of a tensor."""
     known = _thread.known
-    keeping: Keeping
     if tensor.is_leaf and tensor.requires_grad:  # a parameter: most of what is saved
-        keeping = Kept(tensor, tensor._version)
+        keeping: Keeping = Kept(tensor, tensor._version)
     elif known is None or _values(tensor) < known.smallest:
         keeping = _kept(tensor)
     else:

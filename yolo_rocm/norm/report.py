@@ -26,10 +26,8 @@ class NormReport(SeamReport[NormProblem, NormAlgorithm]):
         """Return everything as plain data for JSON."""
         layers: list[dict[str, Any]] = []
         for name, seen in list(self._layers.items()):
-            row = {"layer": name, "module": self._kinds[name]}
-            layers += [{**row, **_row(served)} for served in seen]
-            if not seen:
-                layers.append({**row, "engine": None, "reason": "has not run yet"})
+            rows = [_row(served) for served in seen] or [{"engine": None, "reason": "has not run yet"}]
+            layers += [{"layer": name, "module": self._kinds[name], **row} for row in rows]
         problems = [served.as_dict() for served in list(self.served.values())]
         return {"engines": dict(self.engines()), "layers": layers, "problems": problems}
 

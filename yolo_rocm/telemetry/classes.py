@@ -18,7 +18,7 @@ _BY_NAME: Final = (
 _OURS: Final = {
     **dict.fromkeys(("gather_gemm", "flat_gemm", "weight_gemm", "weight_gemm_rows", "sum_partials"), CONVOLUTION),
     **dict.fromkeys(("depthwise", "depthwise_weight", "transpose", "pack_weight", "few_channels"), CONVOLUTION),
-    **dict.fromkeys(("partial_statistics", "combine_statistics", "known_statistics", "activate"), NORMALISATION),
+    **dict.fromkeys(("partial_statistics", "combine_statistics", "activate"), NORMALISATION),
     **dict.fromkeys(("partial_gradients", "combine_gradients", "input_gradient"), NORMALISATION),
     **dict.fromkeys(("whole_forward", "whole_backward"), NORMALISATION),
 }

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-import torch
-
 from ...engines.names import Pass
 from ...engines.triton.available import device_reason
 from ...engines.triton.launch import prepare
-from ...engines.trust.record import quarantine_reasons
-from ..base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics
+from ..base import LaunchedNorm, NormAlgorithm, NormBound
 from ..problem import NormProblem
 from .passes import passes
 from .tiles import MOST_WHOLE, SIZES
 
 _LARGEST: Final = 2**31
-_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class TritonNorm(NormAlgorithm):
+class TritonNorm(LaunchedNorm):
     """Statistics, activation and gradients with tiles of one size."""
 
     engine: ClassVar[str] = "triton"
@@ -35,23 +31,14 @@ class TritonNorm(NormAlgorithm):
         self._size = size
 
     def not_supported_reasons(self, problem: NormProblem) -> list[str]:
-        """Support fp32, fp16 and bf16."""
-        reasons = []
-        if problem.dtype not in _DTYPES:
-            reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
-        if problem.rows * problem.channels == 0:
-            reasons.append("there are no values")
-        if max(problem.rows, problem.shape[0] * problem.channels) >= _LARGEST:
-            reasons.append("the values of a channel, or the planes of the batch, are 2**31 or more")
-        missing = device_reason(problem.device)
-        if missing:
-            return [*reasons, missing]
-        return reasons + quarantine_reasons("norm", self, problem)
+        """Support fp32, fp16 and bf16; the values of a channel and the planes of the batch are counted."""
+        is_too_large = max(problem.rows, problem.shape[0] * problem.channels) >= _LARGEST
+        return self.reasons(problem, is_too_large, device_reason(problem.device))
 
     def workspace_bytes(self, problem: NormProblem) -> int:
-        """What is kept for partial results, and for what the gradient of the input is computed from."""
+        """Partial results, or in backward half as many and what the gradient of the input is computed from."""
         partials = passes(self._size, problem).partials
-        return 4 * (partials + partials // 2 + 3 * problem.channels)
+        return 4 * max(partials, partials // 2 + 2 * problem.channels)
 
     def worth_measuring(self, problem: NormProblem, which: Pass) -> bool:
         """Leave out whole channels that are long, and sizes that make no difference because each is one part anyway."""
@@ -73,26 +60,6 @@ class TritonNorm(NormAlgorithm):
         """Return the passes with their launches at hand."""
         own = passes(self._size, problem)
         return NormBound(own.forward, own.activate, own.backward)
-
-    def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:
-        """Return the activation and the statistics."""
-        return passes(self._size, problem).forward(x, p)
-
-    def activate(self, problem: NormProblem, x: torch.Tensor, p: Parameters, statistics: Statistics) -> torch.Tensor:
-        """Return the activation once more, by the kernel that forward computes it with."""
-        return passes(self._size, problem).activate(x, p, statistics)
-
-    def backward(
-        self,
-        problem: NormProblem,
-        grad: torch.Tensor,
-        x: torch.Tensor,
-        p: Parameters,
-        statistics: Statistics,
-        wanted: tuple[bool, bool, bool],
-    ) -> NormGrads:
-        """Return the gradients."""
-        return passes(self._size, problem).backward(grad, x, p, statistics, wanted)
 
 
 TRITON: Final[tuple[NormAlgorithm, ...]] = tuple(TritonNorm(size) for size in SIZES)

@@ -16,7 +16,6 @@ STATISTICS: Final = f"{__package__}.kernels.statistics"
 ACTIVATION: Final = f"{__package__}.kernels.activation"
 # Tensors that kernels change in place, by their places among the arguments: running statistics, and batches.
 _TRACKED, _COUNTED = (1, 2), (3,)
-Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -86,33 +85,17 @@ def cut(problem: NormProblem, tile: Tile, processors: int) -> Parts:
 
 def partial_statistics(problem: NormProblem, parts: Parts, tile: Tile) -> Call:
     """Describe the partial statistics of a batch; tensors: input, partial statistics."""
-    layout = Layout.of(problem)
-    return Call(
-        STATISTICS,
-        "partial_statistics",
-        (parts.blocks, parts.parts, 1),
-        (*layout.sizes, parts.tiles, parts.part_tiles, parts.parts),
-        {**layout.constants(parts.block), "STAGES": tile.stages},
-        tile.warps,
-        1,
-    )
+    return _in_parts(STATISTICS, "partial_statistics", problem, parts, tile, {})
 
 
 def combine_statistics(
     problem: NormProblem, parts: Parts, momentum: float, eps: float, track: bool, count: bool
 ) -> Call:
     """Describe their combination; tensors: partial statistics, running ones and batches or anything, results."""
-    grid, constants, warps = _combined(problem, parts)
-    return Call(
-        STATISTICS,
-        "combine_statistics",
-        grid,
-        (problem.channels, parts.parts, problem.rows, momentum, eps),
-        {"TRACK": track, "COUNT": count, **constants},
-        warps,
-        1,
-        updated=_updated(track, count),
-    )
+    grid, tiles, warps = _combined(problem, parts)
+    numbers, constants = (problem.channels, parts.parts, problem.rows, momentum, eps), {"TRACK": track, "COUNT": count}
+    updated = _updated(track, count)
+    return Call(STATISTICS, "combine_statistics", grid, numbers, {**constants, **tiles}, warps, 1, updated)
 
 
 def whole_forward(
@@ -122,65 +105,29 @@ def whole_forward(
 
     Tensors: input, running statistics and batches or anything, weight and bias or anything, mean, invstd, activation.
     """
-    layout = Layout.of(problem)
-    return Call(
-        ACTIVATION,
-        "whole_forward",
-        (parts.blocks, 1, 1),
-        (*layout.sizes, parts.tiles, problem.rows, momentum, eps),
-        {
-            "TRACK": track,
-            "COUNT": count,
-            "AFFINE": problem.affine,
-            **_activation(problem),
-            **layout.constants(parts.block),
-            "STAGES": tile.stages,
-        },
-        tile.warps,
-        1,
-        updated=_updated(track, count),
-    )
-
-
-def known_statistics(problem: NormProblem, eps: float) -> Call:
-    """Describe the statistics of a layer that takes the running ones; tensors: those, results."""
-    grid = (cdiv(problem.channels, 128), 1, 1)
-    return Call(STATISTICS, "known_statistics", grid, (problem.channels, eps), {"BLOCK_C": 128}, 4, 1)
+    numbers = (*Layout.of(problem).sizes, parts.tiles, problem.rows, momentum, eps)
+    flags = {"TRACK": track, "COUNT": count, "AFFINE": problem.affine, **_activation(problem)}
+    constants, updated = {**flags, **_summed(problem, parts, tile)}, _updated(track, count)
+    return Call(ACTIVATION, "whole_forward", (parts.blocks, 1, 1), numbers, constants, tile.warps, 1, updated)
 
 
 def activate(problem: NormProblem, tile: Tile) -> Call:
     """Describe the activation; tensors: input, mean, invstd, weight and bias or anything, result."""
-    layout, (grid, block) = Layout.of(problem), _everything(problem, tile)
-    constants = {"AFFINE": problem.affine, **_activation(problem), **layout.constants(block)}
-    return Call(ACTIVATION, "activate", grid, layout.sizes, constants, tile.warps, 1)
+    return _by_values("activate", problem, tile, {"AFFINE": problem.affine})
 
 
 def partial_gradients(problem: NormProblem, parts: Parts, tile: Tile) -> Call:
     """Describe the partial sums of backward; tensors: gradient, then as in `activate`, partial sums."""
-    layout = Layout.of(problem)
-    return Call(
-        ACTIVATION,
-        "partial_gradients",
-        (parts.blocks, parts.parts, 1),
-        (*layout.sizes, parts.tiles, parts.part_tiles, parts.parts),
-        {"AFFINE": problem.affine, **_activation(problem), **layout.constants(parts.block), "STAGES": tile.stages},
-        tile.warps,
-        1,
-    )
+    constants = {"AFFINE": problem.affine, **_activation(problem)}
+    return _in_parts(ACTIVATION, "partial_gradients", problem, parts, tile, constants)
 
 
 def combine_gradients(problem: NormProblem, parts: Parts, weight: bool, bias: bool) -> Call:
     """Describe their sum; tensors: partial sums, invstd, weight, gradients of parameters or anything, coefficients."""
-    grid, constants, warps = _combined(problem, parts)
-    return Call(
-        ACTIVATION,
-        "combine_gradients",
-        grid,
-        (problem.channels, parts.parts, problem.rows),
-        {"AFFINE": problem.affine, "WEIGHT": weight, "BIAS": bias, **constants},
-        warps,
-        1,
-    )
+    grid, tiles, warps = _combined(problem, parts)
+    constants = {"AFFINE": problem.affine, "WEIGHT": weight, "BIAS": bias, **tiles}
+    numbers = (problem.channels, parts.parts, problem.rows)
+    return Call(ACTIVATION, "combine_gradients", grid, numbers, constants, warps, 1)
 
 
 def whole_backward(problem: NormProblem, parts: Parts, tile: Tile, weight: bool, bias: bool) -> Call:
@@ -188,32 +135,15 @@ def whole_backward(problem: NormProblem, parts: Parts, tile: Tile, weight: bool,
 
     Tensors: gradient, as in `activate`, gradients of parameters or anything, gradient of the input.
     """
-    layout = Layout.of(problem)
-    return Call(
-        ACTIVATION,
-        "whole_backward",
-        (parts.blocks, 1, 1),
-        (*layout.sizes, parts.tiles, problem.rows),
-        {
-            "AFFINE": problem.affine,
-            "WEIGHT": weight,
-            "BIAS": bias,
-            "TRAINING": problem.training,
-            **_activation(problem),
-            **layout.constants(parts.block),
-            "STAGES": tile.stages,
-        },
-        tile.warps,
-        1,
-    )
+    numbers = (*Layout.of(problem).sizes, parts.tiles, problem.rows)
+    flags = {"AFFINE": problem.affine, "WEIGHT": weight, "BIAS": bias, "TRAINING": problem.training}
+    constants = {**flags, **_activation(problem), **_summed(problem, parts, tile)}
+    return Call(ACTIVATION, "whole_backward", (parts.blocks, 1, 1), numbers, constants, tile.warps, 1)
 
 
 def input_gradient(problem: NormProblem, tile: Tile) -> Call:
     """Describe the gradient of the input; tensors: gradient, as in `activate`, coefficients or anything, result."""
-    layout, (grid, block) = Layout.of(problem), _everything(problem, tile)
-    constants = {"AFFINE": problem.affine, "TRAINING": problem.training}
-    constants |= {**_activation(problem), **layout.constants(block)}
-    return Call(ACTIVATION, "input_gradient", grid, layout.sizes, constants, tile.warps, 1)
+    return _by_values("input_gradient", problem, tile, {"AFFINE": problem.affine, "TRAINING": problem.training})
 
 
 def cdiv(length: int, size: int) -> int:
@@ -225,17 +155,32 @@ def _activation(problem: NormProblem) -> dict[str, Any]:
     return {"ACTIVATION": problem.activation, "SLOPE": problem.slope}
 
 
-def _everything(problem: NormProblem, tile: Tile) -> tuple[Grid, Block]:
-    """Return grid and block of a kernel whose programs take one tile each."""
+def _summed(problem: NormProblem, parts: Parts, tile: Tile) -> dict[str, Any]:
+    """Return what every kernel ends with that adds up the values of channels."""
+    return {**Layout.of(problem).constants(parts.block), "STAGES": tile.stages}
+
+
+def _in_parts(module: str, kernel: str, problem: NormProblem, parts: Parts, tile: Tile, flags: dict[str, Any]) -> Call:
+    """Describe a kernel whose programs add up one part each."""
+    numbers = (*Layout.of(problem).sizes, parts.tiles, parts.part_tiles, parts.parts)
+    constants = {**flags, **_summed(problem, parts, tile)}
+    return Call(module, kernel, (parts.blocks, parts.parts, 1), numbers, constants, tile.warps, 1)
+
+
+def _by_values(kernel: str, problem: NormProblem, tile: Tile, constants: dict[str, Any]) -> Call:
+    """Describe a kernel whose programs compute the values of one tile each."""
     samples, channels, pixels = (layout := Layout.of(problem)).sizes
     if layout.last:
         block = channel_block(samples, channels, tile.values)
-        return (cdiv(samples, block.a) * cdiv(channels, block.b), 1, 1), block
-    block = pixel_block(samples * channels, pixels, tile.values)
-    return (cdiv(samples * channels, block.a) * cdiv(pixels, block.b), 1, 1), block
+        grid = (cdiv(samples, block.a) * cdiv(channels, block.b), 1, 1)
+    else:
+        block = pixel_block(samples * channels, pixels, tile.values)
+        grid = (cdiv(samples * channels, block.a) * cdiv(pixels, block.b), 1, 1)
+    constants = {**constants, **_activation(problem), **layout.constants(block)}
+    return Call(ACTIVATION, kernel, grid, layout.sizes, constants, tile.warps, 1)
 
 
-def _combined(problem: NormProblem, parts: Parts) -> tuple[Grid, dict[str, int], int]:
+def _combined(problem: NormProblem, parts: Parts) -> tuple[tuple[int, int, int], dict[str, int], int]:
     """Return grid, tile and warps of a kernel that combines all parts of some channels at once."""
     values, warps = COMBINED
     block_s = 4 ** ((power(parts.parts).bit_length()) // 2)  # a kernel for every other power of two

@@ -42,12 +42,6 @@ def part_of(
 
 
 @triton.jit
-def invstd_of(variance, eps):
-    """Return the inverse of the standard deviation, `eps` added to the variance."""
-    return 1.0 / tl.sqrt(variance + eps)
-
-
-@triton.jit
 def conclude(
     c, average, squares, rows, mean, invstd, running_mean, running_var, batches, channels, momentum, eps,
     TRACK: tl.constexpr, COUNT: tl.constexpr,
@@ -58,7 +52,7 @@ def conclude(
     """
     mask = c < channels
     values = rows.to(tl.float32)
-    inverse = invstd_of(squares / values, eps)
+    inverse = 1.0 / tl.sqrt(squares / values + eps)
     tl.store(mean + c, average, mask=mask)
     tl.store(invstd + c, inverse, mask=mask)
     first = tl.program_id(0) == 0
@@ -118,7 +112,7 @@ def combine_statistics(
     partial, running_mean, running_var, batches,       # tensors: see above; the others, or anything
     mean, invstd,                                      # results
     channels, parts, rows,                             # channels; parts and values of each
-    momentum, eps,                                     # share of the new value in the running ones; see `invstd_of`
+    momentum, eps,                                     # share of the new value in the running ones; added to variances
     TRACK: tl.constexpr, COUNT: tl.constexpr,          # whether there are running statistics, and `batches`
     BLOCK_S: tl.constexpr, BLOCK_C: tl.constexpr,      # tile: parts, all of them; channels
 ):  # fmt: skip
@@ -143,22 +137,3 @@ def combine_statistics(
         c, first + average, total, rows, mean, invstd, running_mean, running_var, batches, channels, momentum, eps,
         TRACK, COUNT,
     )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=SIZES)
-def known_statistics(
-    running_mean, running_var,                         # tensors
-    mean, invstd,                                      # results in fp32
-    channels,                                          # how many
-    eps,                                               # see `invstd_of`
-    BLOCK_C: tl.constexpr,                             # channels of a program
-):  # fmt: skip
-    """Take the running statistics for those of the batch.
-
-    Grid: blocks of channels.
-    """
-    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    mask = c < channels
-    tl.store(mean + c, tl.load(running_mean + c, mask=mask).to(tl.float32), mask=mask)
-    variance = tl.load(running_var + c, mask=mask).to(tl.float32)
-    tl.store(invstd + c, invstd_of(variance, eps), mask=mask)

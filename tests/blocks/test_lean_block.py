@@ -19,12 +19,12 @@ from .steps import by_one, by_two, layers, same, sample, served
 NEW_HOOKS = hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
 
 
-def chained(run, on: bool, amp: bool = False) -> tuple[list[torch.Tensor], Any]:
+def chained(run, on: bool, amp: bool = False, shape: tuple[int, ...] = ()) -> tuple[list[torch.Tensor], Any]:
     """Return output and gradients of three blocks behind each other, and the graph's node of the last."""
     first, second, third = layers(padding=1), layers(padding=1), layers(padding=1)
     second[0] = nn.Conv2d(6, 6, 3, padding=1, bias=False)
     third[0] = nn.Conv2d(12, 6, 1, bias=False)
-    x = sample().requires_grad_()
+    x = sample(*shape).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp), lean.on(0) if on else nullcontext():
         one = run(x, first)
         y = run(torch.cat((run(one, second) + one, one), 1), third)

@@ -80,7 +80,7 @@ def case(number: int, training: bool | None = None):
 
 
 def shape_of(algorithm):
-    return MANY_PARTS.get(algorithm.name, (4, 2, 9, 15))
+    return MANY_PARTS.get(algorithm.name, (5, 2, 7, 11))
 
 
 def parameters(problem, operands, **changes) -> Parameters:

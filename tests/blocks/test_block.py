@@ -28,8 +28,7 @@ CONVOLUTIONS = {
     "3x3": {"kernel_size": 3, "padding": 1},
     "1x1": {"kernel_size": 1},
     "stride": {"kernel_size": 3, "padding": 1, "stride": 2},
-    "groups": {"kernel_size": 3, "padding": 1, "groups": 2},
-    "dilation": {"kernel_size": 3, "padding": 2, "dilation": 2},
+    "groups": {"kernel_size": 3, "padding": 2, "groups": 2, "dilation": 2},
     "bias": {"kernel_size": 3, "padding": (1, 0), "bias": True},
 }
 

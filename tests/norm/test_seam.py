@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from yolo_rocm.engines import dispatcher
 from yolo_rocm.engines.device_state import STATE
@@ -126,15 +125,6 @@ def test_a_traced_module_holds_an_ordinary_batch_norm(layer):
     kinds = [node.kind() for node in traced.inlined_graph.nodes()]
     assert kinds.count("aten::batch_norm") == 1
     assert not {"aten::addcmul", "aten::var_mean"} & set(kinds)
-
-
-def test_autocast_reaches_the_seam_with_half_precision_input(layer):
-    bn, x = layer
-    with patched(CPU, "gemm") as report, torch.autocast("cpu", dtype=torch.bfloat16):
-        y = bn(F.conv2d(x, torch.ones(4, 4, 1, 1)))
-        y.sum().backward()
-    assert y.dtype == torch.bfloat16
-    assert {problem.dtype for problem in report.served} == {torch.bfloat16}
 
 
 def test_the_newest_patch_serves_and_an_interrupt_inside_a_pass_restores(layer, monkeypatch):

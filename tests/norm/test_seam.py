@@ -163,6 +163,7 @@ def test_a_call_is_found_again_until_plans_change(layer):
     for place in range(4):  # of another device, also after a good call
         elsewhere = [each.to("meta") if number == place else each for number, each in enumerate(held)]
         assert patch.lookup(x, tuple(elsewhere), True) is None
+    assert patch.lookup(x[:0], held, True) is None  # nothing to compute
 
 
 def test_the_report(layer):

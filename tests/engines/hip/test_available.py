@@ -72,5 +72,5 @@ def test_what_torch_says_comes_first(old):
     old.monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     target = target_of("cuda:0")
     assert target == Target("hip", "gfx90a:sramecc+:xnack-")
-    assert (target.gfx, target.wave, Target("hip", "gfx1030").wave) == ("gfx90a", 64, 32)
+    assert target.gfx == "gfx90a"
     assert target.options() == ["--offload-arch=gfx90a:sramecc+:xnack-", "-O3", "-std=c++17", "-ffp-contract=on"]

@@ -198,13 +198,10 @@ def test_two_processes_make_an_object_once(tmp_path):
         "import sys, time; from pathlib import Path; from yolo_rocm.engines.hip.store import Store, key_of\n"
         "def make():\n"
         "    with open(sys.argv[1] + '/made', 'a') as file: file.write('x')\n"
-        "    time.sleep(0.5)\n"
-        "    return b'code'\n"
+        "    return time.sleep(0.5) or b'code'\n"
         "print(Store(Path(sys.argv[1])).get_or_make(key_of('text'), make))"
     )
-    both = [
-        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=60)[0].strip() for process in both] == ["b'code'"] * 2
     assert (tmp_path / "made").read_text() == "x"

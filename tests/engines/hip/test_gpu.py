@@ -12,6 +12,7 @@ from yolo_rocm.engines.hip import available
 from yolo_rocm.engines.hip.program import Kernel, Program
 from yolo_rocm.engines.hip.target import target_of
 from yolo_rocm.engines.kernel_errors import LaunchError
+from yolo_rocm.hardware.catalogue import wave_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -106,7 +107,7 @@ def test_storage_types_and_functions_of_the_prelude(dtype):
 def test_sums_over_a_wave_and_64_kb_of_shared_memory():
     a, _, c = operands()
     run(made().kernel("sums", "cuda:0"), (N // 256, 1, 1), a, c)
-    expected = a.double().view(-1, target_of("cuda:0").wave).sum(1, keepdim=True)
+    expected = a.double().view(-1, wave_of(target_of("cuda:0").gfx) or 32).sum(1, keepdim=True)
     assert torch.allclose(c.double().view(len(expected), -1), expected.expand(len(expected), -1), atol=1e-4)
     size = 16384
     run(made().kernel("turned", "cuda:0", 4 * size), (1, 1, 1), a, c, size)

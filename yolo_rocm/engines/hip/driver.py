@@ -20,7 +20,7 @@ from .libraries import find, stack_of
 LOCAL_BYTES, MOST_DYNAMIC_SHARED = 3, 8
 PLAIN_SHARED_BYTES: Final = 48 * 1024  # more of it has to be asked for on NVIDIA
 # No context, that of another device, or a device of another thread's: torch sets these only when it has to.
-_ELSEWHERE: Final = (101, 201, 400)
+ELSEWHERE: Final = (101, 201, 400)
 _RELAXED: Final = 2  # capture mode: what this thread does is not recorded, and not refused
 
 
@@ -99,10 +99,6 @@ class Driver:
         """Let a kernel be launched with this much dynamic shared memory; only NVIDIA's runtime wants to be asked."""
         if not self._is_hip and size > PLAIN_SHARED_BYTES:
             self._check("FuncSetAttribute", function, ctypes.c_int(MOST_DYNAMIC_SHARED), ctypes.c_int(size))
-
-    def elsewhere(self, status: int) -> bool:
-        """Return whether a launch may have failed because this thread has no device, or another one."""
-        return status in _ELSEWHERE
 
     def words(self, status: int) -> str:
         """Return what a status means, in the runtime's own words."""

@@ -17,7 +17,7 @@ from ..device_state import STATE
 from ..devices import current_device, current_stream, on
 from ..kernel_errors import CompilerError, LaunchError
 from .compiler import Compiler, compiler, prelude
-from .driver import Driver, driver
+from .driver import ELSEWHERE, Driver, driver
 from .store import STORE
 from .target import target_of
 
@@ -171,7 +171,7 @@ class Launch:
         stream = current_stream(number)
         handle = _streams.get(stream) or _streams.setdefault(stream, ctypes.c_void_p(stream))
         status = self._launch(*self._before, handle, slots, _NULL)
-        if status and self._driver.elsewhere(status):  # a thread of autograd may never have set its device
+        if status in ELSEWHERE:  # a thread of autograd may never have set its device
             self._driver.make_current(number)
             status = self._launch(*self._before, handle, slots, _NULL)
         self._free.append((buffer, slots))

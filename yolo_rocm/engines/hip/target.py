@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ...hardware.catalogue import wave_of
 from ..device_state import STATE
 from .driver import Driver, driver
 
@@ -27,11 +26,6 @@ class Target:
     def gfx(self) -> str:
         """The target without its features."""
         return self.arch.partition(":")[0]
-
-    @property
-    def wave(self) -> int:
-        """Lanes of a wave."""
-        return 32 if self.family == "cuda" else wave_of(self.gfx) or 32
 
     def options(self) -> list[str]:
         """Return the compiler's options.

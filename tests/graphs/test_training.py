@@ -12,7 +12,7 @@ import torch
 from yolo_rocm.errors import DeviceLostError
 from yolo_rocm.graphs import network, recorder
 
-from .trained import Noting, StandIn, batches, cpu_has_graphs, loss_of, made, recorded, same, train
+from .trained import Network, Noting, StandIn, batches, cpu_has_graphs, loss_of, made, recorded, same, train
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
@@ -40,6 +40,9 @@ def test_training_is_the_same(device, amp, accumulate):
     assert graphs.recorded == 1
     assert "device graph on for 4x3x32x32" in said[0]
     assert same(plain, model)
+    eager = Network.eager
+    train(model, batches(device, 2), amp, kept=kept)
+    assert Network.eager == eager  # replayed
 
 
 def test_each_shape_has_its_own_up_to_some(device):

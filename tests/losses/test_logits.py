@@ -77,7 +77,7 @@ def strided(tensor):
 def test_a_gradient_for_each_loss(device):
     x, targets = made(device)
     each = torch.rand(x.shape, device=device)
-    for by in (strided(each), each[:1, :1].expand_as(x)):
+    for by in (strided(each), each[:1, :1].expand_as(x), torch._neg_view(each)):
         _, grad = with_gradient(logits.logit_losses, x, targets, by)
         assert relative_error(grad, exact(x, targets, by)[1]) < 1e-6
 

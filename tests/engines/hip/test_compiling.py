@@ -85,9 +85,12 @@ def test_an_error_has_the_compilers_words_and_is_not_asked_for_twice(old, events
 
 def test_a_hanging_compiler_costs_a_line_and_is_not_waited_for_again(old, monkeypatch, events):
     monkeypatch.setattr(compiler, "FIRST_LIMIT_S", 0.5)
+    made, starting = [], workers.Worker
+    monkeypatch.setattr(workers, "Worker", lambda: made.append(starting()) or made[-1])
     old.mode("hang")
     why = available.device_reason("cuda:0")
     assert why.endswith("libamdhip64.so: the compiler has not answered within 0 s")
+    assert all(worker._process.poll() is not None for worker in made)
     assert events.of("hip.off") == [f"engine 'hip' is left out: {why}"]
     with pytest.raises(CompilerError, match=r"nothing compiles for cuda:0: .*not answered"):
         ADD.prepare("cuda:0")

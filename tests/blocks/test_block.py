@@ -27,9 +27,8 @@ from .steps import by_one, by_two, layers, same, sample, served, stepped
 CONVOLUTIONS = {
     "3x3": {"kernel_size": 3, "padding": 1},
     "1x1": {"kernel_size": 1},
-    "stride": {"kernel_size": 3, "padding": 1, "stride": 2},
     "groups": {"kernel_size": 3, "padding": 2, "groups": 2, "dilation": 2},
-    "bias": {"kernel_size": 3, "padding": (1, 0), "bias": True},
+    "stride and bias": {"kernel_size": 3, "padding": (1, 0), "stride": 2, "bias": True},
 }
 
 

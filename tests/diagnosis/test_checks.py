@@ -284,11 +284,6 @@ def test_a_card_whose_torch_needs_an_environment_of_its_own_is_sent_to_setup(war
         assert finding.remedy == SETUP
 
 
-def test_without_an_amd_card_nobody_is_sent_to_a_cuda_build_unasked(ward):
-    (finding,) = [f for f in run_checks(ward.admit(torch=None, torchvision=None)) if f.id == "torch-missing"]
-    assert finding.remedy == f"{SETUP} --run"
-
-
 def test_groups_are_named_where_a_device_is_closed(ward):
     patient = ward.admit(RX7900XTX, tree={"container": True})
     closed = [type(n)(n.path, 0o660, 0, "render", False) for n in patient.machine.devices]

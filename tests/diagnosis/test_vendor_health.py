@@ -87,12 +87,6 @@ def test_a_broken_memory_is_no_memory(folder, content, caplog):
     assert "run `yolo-rocm doctor` again" in caplog.text
 
 
-def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    remember(Health(ALL, ALL), tmp_path / "file" / "health-x.json")
-    assert "cannot be kept" in caplog.text
-
-
 def test_each_card_and_stack_has_its_own_memory(tmp_path):
     def name(card, version="2.10.0", hip="7.0.1", **environ):
         root = tmp_path / f"{card.device}-{card.revision}"
@@ -152,10 +146,6 @@ def test_advice(section, conv, norm, explicit, vendor, avoids, line):
         (told,) = advice.lines
         assert line in told
         assert "2026-11-15, cache/health-x.json" in told.replace("\\", "/")
-
-
-def test_without_a_memory_the_preset_decides():
-    assert [advise(Conv(engine="auto", vendor=each), None).vendor_library for each in ("on", "off")] == [True, False]
 
 
 def problem(dtype):

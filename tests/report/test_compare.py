@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from yolo_rocm.report.compare import INCONCLUSIVE, apart, differences, summary
+from yolo_rocm.report.compare import INCONCLUSIVE, apart, differences
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
 
@@ -85,14 +83,3 @@ def test_arguments_that_are_different_in_every_run_are_left_out(tmp_path):
         ("lr0", "0.01", "not there"),
         ("batch", "not there", "4"),
     ]
-
-
-def test_the_summary_is_plain_data(tmp_path):
-    told = json.loads(json.dumps(summary(read_run(make_run(tmp_path / "run", wait=0.05, asked=9)))))
-    assert told["folder"] == str(tmp_path / "run")
-    assert told["verdict"]["bound"] == "data"
-    assert told["verdict"]["name"] == "data-bound"
-    assert told["verdict"]["change"] == "try workers=8, cache=disk"
-    assert told["verdict"]["text"].endswith("cache=disk.")
-    assert told["numbers"]["epochs"] == 3
-    assert told["missing"] == ["3 of 9 epochs are there: the run was stopped, ended early, or still goes on"]

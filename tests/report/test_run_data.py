@@ -63,11 +63,13 @@ def test_a_resumed_run_counts_each_epoch_once_and_goes_on_by_another_clock(tmp_p
         (folder / name).write_text("\n".join([*lines, *again]) + "\n")
     with (folder / "rocm_telemetry.csv").open("a") as file:
         file.write("5.0,90,4000,6128,60,110,3500,45,9000,sysfs\n6.0,90,4000,6128,60,110,3500,45,9000,sysfs\n")
+        file.write("90000.0,90,4000,6128,60,110,3500,45,9000,sysfs\n")
     run, page = the_page_of(folder)
     assert run.results.x == run.loading.x == [1, 2, 3, 4]
     assert run.telemetry.x == sorted(run.telemetry.x)
+    assert run.telemetry.x[-1] < 2  # minutes
     assert "run more than once" in page
-    assert "1 pause cut out of the telemetry" in page
+    assert "2 pauses cut out of the telemetry" in page
 
 
 FILES = ["rocm.json", "args.yaml", "results.csv", "rocm_loader.csv", "rocm_telemetry.csv"]

@@ -11,11 +11,8 @@ from typer.testing import CliRunner
 from yolo_rocm.bench import conv as conv_module
 from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.cli.bench_conv import _bench_conv
 from yolo_rocm.cli.main import app
-from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.engines.tuning import Timing
 
 
 @pytest.fixture
@@ -38,23 +35,6 @@ def test_everything_is_tuned_together_before_anything_is_reported(layers, engine
     assert sorted(told) == told
     passes = sum(len(layer.passes) for layer in layers)
     assert [row.way for row in rows].count(VENDOR) == [row.way for row in rows].count(AUTO) == passes
-
-
-def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
-    made = []
-
-    class Noted(Planner):
-        def __init__(self, *args, **options) -> None:
-            super().__init__(*args, **options)
-            made.append(self)
-
-    monkeypatch.setattr(plan_module, "Planner", Noted)
-    found = _bench_conv(["yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", f"out={tmp_path}"], quick=True)
-    assert found["title"].startswith("yolov8n-cls.yaml fp32 nchw batch 1 imgsz 32 on ")
-    assert (found["dtype"], set(found["totals_ms"])) == ("fp32", {VENDOR, AUTO})
-    (planner,) = made
-    timings = {planned: {"forward": [Timing("windows", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
-    assert planner.winners(timings) == {"any": {"forward": "windows"}}
 
 
 @pytest.mark.parametrize("at", [0, 2])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -43,12 +40,3 @@ def test_one_on_a_gpu_unless_the_user_has_asked_for_another_number(monkeypatch, 
     with pytest.raises(KeyboardInterrupt), threads_of_a_training(device):
         assert torch.get_num_threads() == threads
         raise KeyboardInterrupt
-
-
-@pytest.mark.deep
-def test_ultralytics_still_asks_for_one(monkeypatch):
-    """The fact that `threads_of_a_training` rests on."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    code = "import ultralytics.utils.torch_utils, torch; print(torch.get_num_threads())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-1] == "1"

@@ -65,20 +65,6 @@ def test_help_has_an_example_that_parses(path):
         assert all(f"[{key}=" in argument.metavar for key in keys)
 
 
-def test_help_groups_the_commands():
-    lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
-    panels = {line.split()[1]: [] for line in lines if line.startswith("╭")}
-    for line in lines:
-        if line.startswith("╭"):
-            panel = panels[line.split()[1]]
-        elif line.startswith("│ ") and line[2] != " ":
-            panel.append(line.split()[1])
-    assert list(panels) == ["Options", "Start", "Use", "Measure"]
-    assert panels["Start"][:3] == ["setup", "doctor", "demo"]
-    assert panels["Use"][:3] == ["train", "val", "predict"]
-    assert {"tune", "bench", "certify"} <= set(panels["Measure"])
-
-
 def test_what_a_program_might_read_is_there_as_json():
     without = {
         path for path, command in COMMANDS.items() if not any("--json" in option.opts for option in command.params)

@@ -144,6 +144,13 @@ def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, pho
     assert "predict.failed" not in events.ids
 
 
+def test_a_source_that_is_not_there_is_for_ultralytics_to_refuse(yolo, handle, photos, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        yolo(str(tmp_path / "nowhere.jpg"), **QUICK)
+    yolo(str(photos), **QUICK)
+    assert handle.choice.engine == "torchscript"
+
+
 def test_a_copy_predicts_by_the_engine_too(yolo, handle, photos):
     yolo(str(photos / "0.png"), **QUICK)
     twin = pickle.loads(pickle.dumps(yolo))

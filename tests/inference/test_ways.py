@@ -11,7 +11,6 @@ from yolo_rocm.errors import ConfigError, EngineError
 from yolo_rocm.inference import ways as module
 from yolo_rocm.inference.ways import BASE, Way, candidates, check_engine, ways
 
-from ..tables import each_row
 from .conftest import machine
 
 pytestmark = pytest.mark.once
@@ -24,22 +23,6 @@ def devices(monkeypatch):
         monkeypatch.setattr(room, "vulkan_devices", lambda: (RADEON,))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("yolo_rocm.ultralytics_hooks.predicting.takes_vulkan", lambda: True)
-
-
-@each_row(
-    ("packages", "engines", "device", "names"),
-    [
-        ([], ["onnx"], None, []),
-        (["onnx", "onnxruntime"], ["onnx"], 0, []),
-        (["onnx", "onnxruntime"], ["onnx"], None, ["onnx cpu fp32"]),
-        (["ncnn", "pnnx"], ["ncnn"], None, ["ncnn cpu fp32", "ncnn vulkan:0 fp32", "ncnn vulkan:0 fp16"]),
-        ([], ["torch"], None, ["torch cuda:0 fp32", "torch cuda:0 fp16"]),
-    ],
-)
-def test_what_a_machine_has_beside_torch_on_the_cpu(packages, engines, device, names):
-    found = ways(machine(*packages), engines, device)
-    assert found[0] == BASE
-    assert [way.name for way in found[1:]] == names
 
 
 @pytest.mark.parametrize(
@@ -61,7 +44,10 @@ def test_what_an_engine_is_chosen_from(monkeypatch, engine, device, expected):
     assert [way.name for way in candidates(here, engine, ["ncnn"], device)] == expected
 
 
-def test_what_ultralytics_is_given():
+def test_what_a_card_adds_and_what_ultralytics_is_given():
+    names = [way.name for way in ways(machine("ncnn", "pnnx"), ["ncnn"])]
+    assert names == ["torch cpu fp32", "ncnn cpu fp32", "ncnn vulkan:0 fp32", "ncnn vulkan:0 fp16"]
+    assert ways(machine("onnx"), ["onnx"]) == [BASE]
     assert Way("ncnn", "vulkan:0", "fp16").arguments() == {"device": "vulkan:0"}
     assert Way("torch", "cuda:0", "fp16").arguments() == {"device": "0", "half": True}
 

@@ -69,13 +69,13 @@ def certify(
     with _isolated() as folder:
         card = _Card(device, machine, quick, folder)
         parts = {}
-        for name, part in card.parts().items():
-            announce(name, LIMITS_S[name])
+        for name, limit_s in LIMITS_S.items():
+            announce(name, limit_s)
             began = time.monotonic()
             try:
                 if card.is_held:
                     raise RuntimeError(f"not run: a process that {UNKILLABLE} holds the device")
-                outcome = part()
+                outcome = getattr(card, name)()
             except Exception as error:  # recorded, and the other parts still run
                 why = f"{type(error).__name__}: {error}" if type(error) is not RuntimeError else str(error)
                 outcome = {"summary": f"not finished: {why}", "failures": [why]}
@@ -115,7 +115,7 @@ def checked_device(device: str | None, machine: Machine) -> str:
 
 
 class _Card:
-    """The parts, on one device."""
+    """A device, with a method for each part, by its name in `LIMITS_S`."""
 
     def __init__(self, device: str, machine: Machine, quick: bool, folder: Path) -> None:
         self._device, self._machine, self._quick, self._folder = device, machine, quick, folder
@@ -132,15 +132,6 @@ class _Card:
         self.probed: Mapping[str, Any] = {}
         self._vendor_died = False
         self.is_held = False  # by a process that cannot be killed: whatever else would use the GPU would hang too
-
-    def parts(self) -> dict[str, Callable[[], Part]]:
-        """Return the parts by name, in their order."""
-        return {
-            "doctor": self._doctor,
-            "kernels": self._kernels,
-            "demo": self._demo,
-            "bench_train": self._bench_train,
-        }
 
     def facts(self) -> dict[str, Any]:
         """Return which card it is, from the machine's files; what these do not know, from torch."""
@@ -159,7 +150,8 @@ class _Card:
     def _is_overridden(self) -> bool:
         return any(re.fullmatch(rf"{OVERRIDE}(_\d+)?", name) for name in self._environ)
 
-    def _doctor(self) -> Part:
+    def doctor(self) -> Part:
+        """Examine the machine as `yolo-rocm doctor` does."""
         diagnosis = doctor(device=self._device, machine=self._machine)
         outcomes, verdict = diagnosis.outcomes, diagnosis.verdict
         self._hold(any(UNKILLABLE in each.message for each in outcomes))
@@ -190,7 +182,7 @@ class _Card:
             },
         }
 
-    def _kernels(self) -> Part:
+    def kernels(self) -> Part:
         """Compare every algorithm with fp64, each engine in a process of its own."""
         tried: dict[str, Any] = {}
         failures: list[str] = []
@@ -220,7 +212,8 @@ class _Card:
             "results": {"what": _KERNELS, "tried": tried, "not_supported": reasons, "torch_own_failures": native},
         }
 
-    def _demo(self) -> Part:
+    def demo(self) -> Part:
+        """Train the demo."""
         facts = self._answer("demo", {"preset": self._preset, "rocm": self._rocm}, LIMITS_S["demo"])
         failures = []
         if not self._quick and not facts["map50"] >= LEAST_MAP50:  # a NaN is less
@@ -231,7 +224,7 @@ class _Card:
             "results": facts,
         }
 
-    def _bench_train(self) -> Part:
+    def bench_train(self) -> Part:
         """Time steps, and once more without the vendor library where they fail with it: that is no fault of ours.
 
         MIOpen may also search and compile for many minutes where it has never run before.

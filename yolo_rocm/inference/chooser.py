@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .._version import __version__
 from ..diagnosis.vulkan import vulkan_devices
-from ..errors import EngineError
+from ..errors import EngineError, YoloRocmError
 from ..session.session import Session
 from ..ultralytics_hooks import predicting
 from ..ultralytics_hooks.log import progress_bar, say
@@ -123,8 +123,11 @@ class Chooser:
         names = ", ".join(way.name for way in ways)
         say("predict.measures", f"measuring once what predicts {weights.name} fastest: {names}")
         given = {"imgsz": request.imgsz, "batch": request.batch, "preset": session.source, "rocm": session.rocm}
-        with progress_bar("measuring engines") as show:
-            rows = survey(weights, task, images, ways, seconds=_SECONDS, progress=show, **given)
+        try:
+            with progress_bar("measuring engines") as show:
+                rows = survey(weights, task, images, ways, seconds=_SECONDS, progress=show, **given)
+        except (YoloRocmError, OSError) as error:
+            raise EngineError(f"engines cannot be compared: {error}") from error
         left_out = []
         for row in rows:
             if not row.agrees:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from ..errors import EngineError, YoloRocmError
+from ..errors import ConfigError, EngineError, YoloRocmError
 from ..session.current_run import current
 from ..session.run import run_method
 from ..session.session import Session
@@ -123,7 +123,7 @@ class EngineRuns:
             choice = Choice(None, None, why)
             if self.choice is None or self.choice.why != why:
                 say("predict.torch", f"predicting with torch: {why}")
-            if key is None:
+            if key is None or isinstance(error, ConfigError):  # a source: the next one may be there
                 return None, choice, None
             self._chosen[key] = choice, None
         return key, *self._chosen[key]

@@ -144,6 +144,20 @@ def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, pho
     assert "predict.failed" not in events.ids
 
 
+def test_a_prediction_inside_of_one_is_part_of_it(yolo, handle, photos, surveys):
+    """With an image size of its own, for which nothing is measured then."""
+    inner = []
+
+    def inside(predictor):
+        if not inner:
+            inner.append(None)
+            inner.extend(yolo(str(photos / "1.png"), **{**SQUARE, "imgsz": 96}))
+
+    yolo.add_callback("on_predict_batch_end", inside)
+    assert len(yolo(str(photos), **QUICK)) == 3
+    assert (len(inner), len(surveys), handle.choice.engine) == (2, 1, "torchscript")
+
+
 def test_a_source_that_is_not_there_is_for_ultralytics_to_refuse(yolo, handle, photos, tmp_path):
     with pytest.raises(FileNotFoundError):
         yolo(str(tmp_path / "nowhere.jpg"), **QUICK)

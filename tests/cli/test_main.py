@@ -153,6 +153,7 @@ def test_bench_conv_writes_table_csv_and_plot(tmp_path, run_here):
     ("words", "text"),
     [
         (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
+        (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
         (("bench", "conv", "batch=x"), "batch must be a whole number of at least 1, such as 16, got 'x'"),
         (("bench", "conv", "imgsz=100"), "imgsz must be a multiple of 32"),
         (("bench", "conv", "engine=5"), "unknown engine '5'"),

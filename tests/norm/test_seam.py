@@ -172,6 +172,7 @@ def test_the_report(layer):
     assert patch.report.summary() == "0 BatchNorm shapes: none yet"
     with installed(patch):
         with patch.report.naming(model):
+            assert [row["reason"] for row in patch.report.as_dict()["layers"]] == ["has not run yet"] * 2
             model(layer[1]).sum().backward()
             patch.report.announce(layer[0])  # no layer of the model
             layer[0](layer[1])

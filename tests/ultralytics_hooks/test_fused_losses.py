@@ -99,16 +99,6 @@ def test_a_validation_that_comes_first_is_computed_as_before():
 
 
 @known
-def test_without_triton_for_a_device_everything_is_as_before(launched):
-    model = detector()
-    expected = step(model)
-    with fused_losses():
-        found = step(model)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert launched == []
-
-
-@known
 @pytest.mark.parametrize("place", ["utils.loss.bbox_iou", "utils.tal.bbox_iou"])
 def test_who_changes_a_part_of_the_loss_gets_it(monkeypatch, place):
     """People try other IoUs: theirs must be what is trained with."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import pickle
-import sys
 
 import pytest
 import torch
 from torch import nn
-from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, DWConv
 from ultralytics.nn.tasks import DetectionModel
 
@@ -66,8 +63,7 @@ def expected(module, x):
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "eval"])
-@pytest.mark.parametrize("kind", [Conv, DWConv])
-@pytest.mark.parametrize("act", [True, nn.LeakyReLU(0.2)], ids=str)
+@pytest.mark.parametrize(("kind", "act"), [(Conv, True), (DWConv, nn.LeakyReLU(0.2))])
 def test_a_block_is_computed_as_one_and_gives_what_it_gave(kind, act, fused, on, convolved):
     module, x = block(kind, act, fused), image()
     with torch.no_grad():
@@ -93,12 +89,10 @@ def test_weights_that_change_are_seen(part, fused, on, convolved):
         assert torch.allclose(after, expected(module, x), atol=1e-5)
 
 
-@pytest.mark.parametrize("by", ["torch", "gemm"])
-def test_statistics_that_a_training_pass_updates_are_seen(by, on, convolved):
+def test_statistics_that_a_training_pass_updates_are_seen(on):
     """Neither torch's kernels nor ours count these writes; the number of batches is counted."""
     module, x = block(), image()
-    engine = contextlib.nullcontext() if by == "torch" else steps.served(by)
-    with engine, fused_blocks(), torch.no_grad():
+    with steps.served("gemm"), fused_blocks(), torch.no_grad():
         before = module(x)
         module.train()(3 * x + 1)
         after = module.eval()(x)
@@ -121,6 +115,11 @@ def other_precision(module):
     module.forward = lambda x: Conv.forward_fuse(module, x.double())
 
 
+def hooked_activation(module):
+    module.act = nn.SiLU()
+    module.act.register_forward_hook(lambda *_: None)
+
+
 def reflected(module):
     module.conv.padding_mode = "reflect"
     module.conv._reversed_padding_repeated_twice = [1, 1, 1, 1]
@@ -129,9 +128,7 @@ def reflected(module):
 HOWS = {
     "hook": lambda module: module.register_forward_hook(lambda *_: None),
     "hook of the convolution": lambda module: module.conv.register_forward_pre_hook(lambda *_: None),
-    "hook of the activation": lambda module: (
-        setattr(module, "act", nn.SiLU()) or module.act.register_forward_hook(print)
-    ),
+    "hook of the activation": hooked_activation,
     "forward of its own": lambda module: setattr(module, "forward", lambda x: nn.functional.silu(module.conv(x)) + 1),
     "forward of another block": lambda module: setattr(module, "forward", block(fused=True).forward),
     "another activation": lambda module: setattr(module, "act", nn.GELU()),
@@ -209,14 +206,6 @@ def test_nothing_is_left_behind():
         assert torch.equal(other(image()), module(image()))
 
 
-def test_an_ultralytics_with_other_blocks_is_left_alone(monkeypatch, on):
-    module = sys.modules["yolo_rocm.ultralytics_hooks.inference_blocks"]
-    monkeypatch.setattr(module, "missing", lambda feature: ("changed",))
-    call = blocks.Conv.__call__
-    with inference_blocks():
-        assert blocks.Conv.__call__ is call
-
-
 def test_whole_networks(convolved):
     torch.manual_seed(0)
     network = DetectionModel("yolo11n.yaml", verbose=False).eval().fuse(verbose=False).requires_grad_(False)
@@ -235,5 +224,4 @@ def test_whole_networks(convolved):
     ]
     assert counted[0] == counted[1]  # those of the head are computed here as well
     assert set(convolutions.report.engines()) == {"gemm"}
-    assert convolutions.report.table()
     assert torch.allclose(found[0], wanted[0], atol=1e-3, rtol=1e-3)

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from yolo_rocm.ultralytics_hooks import probes, sources
-from yolo_rocm.ultralytics_hooks.sources import LOSSES, words_of
+from yolo_rocm.ultralytics_hooks import sources
+from yolo_rocm.ultralytics_hooks.sources import words_of
 
 from ..tables import each_row
 
@@ -72,11 +72,3 @@ def test_what_somebody_has_wrapped_is_not_known_unless_it_was_us():
     assert words_of(wrapper) == ""
     sources.wrapped_by_us.add(wrapper)
     assert words_of(wrapper) == words_of(one)
-
-
-def test_it_is_one_of_what_ultralytics_is_probed_for(monkeypatch):
-    place = "ultralytics.utils.loss.bbox2dist"
-    need = probes.Need((place,), "x", words=LOSSES[place])
-    assert need.problem() == "" or "source that is known" in need.problem()
-    monkeypatch.setattr("ultralytics.utils.loss.bbox2dist", one)
-    assert "has no source that is known" in need.problem()

@@ -237,9 +237,7 @@ def test_the_ladder_has_looked_for_all_that_is_looked_for_now():
     assert fresh == {row["ultralytics"] for row in rows}, "a probe was added or moved: run .ci/ladder"
 
 
-def test_what_was_found_by_other_probes_is_asked_for_again(monkeypatch):
+def test_what_was_found_by_other_probes_does_not_count(monkeypatch):
     assert probes.FUSED_LOSSES in versions.lacks("8.4.0", ask=False)
-    installed = json.loads(json.dumps(probes.all_missing()))
     monkeypatch.setattr(probes, "PROBES", (*probes.PROBES, probes.Need(("ultralytics.nowhere",), "more")))
     assert versions.lacks("8.4.0", ask=False) == {}
-    assert versions.lacks("8.4.0", ask=True) == installed

@@ -58,7 +58,6 @@ class ImageLoader:
         except Exception as error:
             error.image_file = part.im_files[index]  # type: ignore[attr-defined]
             error.image_index = index  # type: ignore[attr-defined]
-            buffer[:] = [other for other in buffer if other != index]
             raise
         finally:
             part.buffer = buffer

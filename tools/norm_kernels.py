@@ -115,17 +115,15 @@ def task(kernel: Kernel) -> Task:
             lambda got, known: right.compare_statistics(problem, [*got[:2], got[0], *got[2:]], [*known[:2], known[0]]),
             (1, 2, 3),
         )  # fmt: skip
-    if name == "combine_gradients":
-        partial = torch.stack([sums for sums, _ in right.part_sums(kernel)]).float()
-        both = list(zip(right.coefficients(problem), right.coefficients(problem, sizes=True), strict=True))
-        return Task(
-            [partial, g.invstd, g.weight, vector, vector, torch.empty(2, problem.channels)], (3, 4, 5),
-            lambda got, known: [
-                *right.compare_parameters(problem, got, known),
-                *(right.vector(got[2][i], *each, known[2][i]) for i, each in enumerate(both)),
-            ],
-        )  # fmt: skip
-    raise ValueError(f"no task for {name}")
+    partial = torch.stack([sums for sums, _ in right.part_sums(kernel)]).float()  # combine_gradients
+    both = list(zip(right.coefficients(problem), right.coefficients(problem, sizes=True), strict=True))
+    return Task(
+        [partial, g.invstd, g.weight, vector, vector, torch.empty(2, problem.channels)], (3, 4, 5),
+        lambda got, known: [
+            *right.compare_parameters(problem, got, known),
+            *(right.vector(got[2][i], *each, known[2][i]) for i, each in enumerate(both)),
+        ],
+    )  # fmt: skip
 
 
 def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from .errors import MemoryFault, UnknownInstruction
 from .lds import LdsAccesses
 from .memory import Memory, Parts
-from .operands import no_modifiers, place, registers, scalar_reader, vector_reader, whole, write_scalars
+from .operands import no_modifiers, place, register, registers, scalar_reader, vector_reader, whole, write_scalars
 from .pieces import check_alignment, fill, piece, place_of, take
 from .program import Instruction, Program
 from .store import Lanes, Store
@@ -178,17 +178,14 @@ class Accesses:
         What lies behind its end reads zero and is not written: compilers mask lanes that way.
         """
         _, vector, descriptor, scalar = instruction.operands
-        where = place(descriptor)
-        if where is None or where[2] != 4:
-            raise UnknownInstruction(f"{descriptor} is no descriptor of a buffer")
-        keys = registers(descriptor)
+        described, keys = register(descriptor, "s", 4), registers(descriptor)
         generation = self._generation
         vector_offset = vector_reader(vector, "u32") if "offen" in instruction.modifiers else None
         add = scalar_reader(scalar, "u32")
 
         def locate(waves: Waves, lanes: Lanes) -> Place:
             waves.use(*keys)
-            words = waves.scalars[where[1] : where[1] + 4].astype(np.uint64)
+            words = waves.scalars[described : described + 4].astype(np.uint64)
             base = words[0] | (words[1] & np.uint64(0xFFFF)) << np.uint64(32)
             scalar_offset = np.broadcast_to(add(waves), waves.scc.shape)[lanes.index].astype(np.int64)
             offset = np.full(len(lanes.index), constant, np.int64)
@@ -221,12 +218,11 @@ class Accesses:
     def _scalar_load(self, instruction: Instruction) -> Step:
         no_modifiers(instruction.modifiers, "offset", *_POLICIES)
         target, base, *rest = instruction.operands
-        where, what = place(target), instruction.name.removeprefix("s_load_")
+        what = instruction.name.removeprefix("s_load_")
         if what not in _SCALAR_WORDS:
             raise UnknownInstruction(f"unknown instruction {instruction.name}")
-        if where is None or where[0] != "s" or where[2] != _SCALAR_WORDS[what]:
-            raise UnknownInstruction(f"{target} is no place for {what}")
-        _, first, count = where
+        count = _SCALAR_WORDS[what]
+        first = register(target, "s", count)
         keys = registers(target)
         read = scalar_reader(base, "u64")
         # A constant has a sign, a register has none.

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from .errors import UnknownInstruction
-from .operands import DTYPES, Reader, place, put, scalar_reader, vector_reader, write_scalars
+from .operands import DTYPES, Reader, put, register, scalar_reader, vector_reader, write_scalars
 from .program import Instruction
 from .waves import Array, Waves
 
@@ -87,16 +87,9 @@ def sdwa_reader(text: str, kind: str, selected: str) -> Reader:
     return selection
 
 
-def _register(text: str, file: str) -> int:
-    where = place(text)
-    if where is None or where[0] != file:
-        raise UnknownInstruction(f"{text} is no register of file {file}")
-    return where[1]
-
-
 def read_lane(instruction: Instruction) -> Step:
     """`v_readlane_b32`, `v_readfirstlane_b32`: one lane into a scalar register; the first active one, or lane 0."""
-    target = _register(instruction.operands[0], "s")
+    target = register(instruction.operands[0], "s")
     read = vector_reader(instruction.operands[1], "u32")
     chosen = scalar_reader(instruction.operands[2], "u32") if len(instruction.operands) > 2 else None
 
@@ -110,7 +103,7 @@ def read_lane(instruction: Instruction) -> Step:
 
 def write_lane(instruction: Instruction) -> Step:
     """`v_writelane_b32`: a scalar into one lane, active or not."""
-    target = _register(instruction.operands[0], "v")
+    target = register(instruction.operands[0], "v")
     value, chosen = (scalar_reader(text, "u32") for text in instruction.operands[1:3])
 
     def step(waves: Waves) -> None:
@@ -122,7 +115,7 @@ def write_lane(instruction: Instruction) -> Step:
 
 def permute_rows(instruction: Instruction) -> Step:
     """`v_permlanex16_b32`: any lane of the row beside the own."""
-    target = _register(instruction.operands[0], "v")
+    target = register(instruction.operands[0], "v")
     read = vector_reader(instruction.operands[1], "u32")
     low, high = (scalar_reader(text, "u32") for text in instruction.operands[2:4])
     options = instruction.modifiers.get("op_sel", "[0,0]").strip("[]").split(",")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .errors import UnknownInstruction
-from .operands import constant, no_modifiers, place
+from .operands import constant, no_modifiers, place, register
 from .program import Instruction, Program
 from .rounding import bf16_to_f32
 from .waves import Array, Waves
@@ -91,7 +91,7 @@ def decode(instruction: Instruction, program: Program) -> Step:
     )
     read_c = _addend(instruction.operands[3], where)
     length = len(where.d[0])
-    first = _file(instruction.operands[0], length)
+    first = register(instruction.operands[0], "v", length)
 
     def step(waves: Waves) -> None:
         # Numbers of half precision and their products are exact in fp64; so is each product of fp32.
@@ -104,13 +104,6 @@ def decode(instruction: Instruction, program: Program) -> Step:
     return step
 
 
-def _file(text: str, length: int) -> int:
-    where = place(text)
-    if where is None or where[0] != "v" or where[2] != length:
-        raise UnknownInstruction(f"{text} is no operand of {length} registers")
-    return where[1]
-
-
 def _use(waves: Waves, first: int, length: int) -> Array:
     waves.use(*(("v", register) for register in range(first, first + length)))
     return waves.vectors[first : first + length]
@@ -120,7 +113,7 @@ def _matrix(text: str, kind: str, at: tuple[Array, Array], target: str) -> Calla
     # Matrix units of MI200 take denormals of half precision for zero (MIOpen, "MI200 MFMA behavior specifics").
     smallest = _SMALLEST[kind] if target == "gfx90a" and kind != "f32" else 0.0
     length = len(at[0]) if kind == "f32" else len(at[0]) // 2
-    first = _file(text, length)
+    first = register(text, "v", length)
 
     def read(waves: Waves, rows: int, columns: int) -> Array:
         registers = _use(waves, first, length)
@@ -148,7 +141,7 @@ def _addend(text: str, where: Layout) -> Callable[[Waves], Array]:
         fixed = np.full((1, m, n), bits.view(np.float32)[0], np.float64)
         return lambda waves: fixed
     length = len(where.d[0])
-    first = _file(text, length)
+    first = register(text, "v", length)
 
     def read(waves: Waves) -> Array:
         matrix = np.zeros((waves.count, m, n))

@@ -56,6 +56,23 @@ def registers(text: str) -> list[tuple[str, int]]:
     return [] if where is None else [(where[0], where[1] + part) for part in range(where[2])]
 
 
+def register(text: str, file: str, length: int | None = None) -> int:
+    """Return the place of a register.
+
+    Args:
+        text: The operand.
+        file: `v` or `s`.
+        length: How many registers it has to be.
+
+    Raises:
+        UnknownInstruction: It is something else.
+    """
+    where = place(text)
+    if where is None or where[0] != file or length not in (None, where[2]):
+        raise UnknownInstruction(f"{text} is not {length or 1} registers of file {file}")
+    return where[1]
+
+
 def constant(text: str, kind: str) -> int:
     """Return the bits of a constant as an operand of a type sees it.
 
@@ -194,13 +211,8 @@ def vector_writer(text: str, kind: str, keep_high: bool = False) -> Writer:
     """
     if kind == "mask":
         return mask_writer(text)
-    where = place(text)
-    if where is None or where[0] != "v":
-        raise UnknownInstruction(f"{text} is no vector register to write")
-    _, first, length = where
     bits = int(kind[1:])
-    if (bits == 64) != (length == 2):
-        raise UnknownInstruction(f"{text} is no place for a result of type {kind}")
+    first = register(text, "v", 2 if bits == 64 else 1)
 
     def write(waves: Waves, value: Array) -> None:
         put(waves, first, value, bits, keep_high=keep_high)
@@ -232,10 +244,7 @@ def mask_writer(text: str) -> Writer:
     """Return how an instruction writes a mask; the bits of inactive lanes become 0."""
     if text == "null":
         return lambda waves, value: None
-    where = place(text)
-    if where is None or where[0] != "s":
-        raise UnknownInstruction(f"{text} is no place for a mask")
-    first = where[1]
+    first = register(text, "s")
 
     def write(waves: Waves, value: Array) -> None:
         words = to_words(np.broadcast_to(value, waves.active.shape) & waves.active)
@@ -248,11 +257,8 @@ def scalar_writer(text: str, kind: str) -> Writer:
     """Return how a scalar instruction writes its result."""
     if text == "null":
         return lambda waves, value: None
-    where = place(text)
     wide = kind.endswith("64")
-    if where is None or where[0] != "s" or (wide and where[2] != 2):
-        raise UnknownInstruction(f"{text} is no scalar register for a result of type {kind}")
-    first = where[1]
+    first = register(text, "s", 2 if wide else None)
 
     def write(waves: Waves, value: Array) -> None:
         words = _words(value.view(np.uint64)) if wide else (value.view(np.uint32),)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from .errors import UnknownInstruction
-from .operands import Reader, constant, no_modifiers, place, put, vector_reader
+from .operands import Reader, constant, no_modifiers, place, put, register, vector_reader
 from .program import Instruction
 from .rounding import fma_f32
 from .waves import Array, Waves
@@ -46,15 +46,8 @@ def _bits(instruction: Instruction, name: str, count: int, missing: int) -> list
     return given + [missing] * (count - len(given))
 
 
-def _target(instruction: Instruction, length: int) -> int:
-    where = place(instruction.operands[0])
-    if where is None or where[0] != "v" or where[2] != length:
-        raise UnknownInstruction(f"{instruction.operands[0]} is no place for the result of {instruction.name}")
-    return where[1]
-
-
 def _words(instruction: Instruction, count: int, compute: Callable[..., Array] | None) -> Step:
-    target = _target(instruction, 2)
+    target = register(instruction.operands[0], "v", 2)
     sources = instruction.operands[1:]
     select = _bits(instruction, "op_sel", count, 0), _bits(instruction, "op_sel_hi", count, 1)
     signs = _bits(instruction, "neg_lo", count, 0), _bits(instruction, "neg_hi", count, 0)
@@ -83,7 +76,7 @@ def _word(text: str, upper: int, negative: int) -> Reader:
 
 
 def _mixed(instruction: Instruction) -> Step:
-    target, name = _target(instruction, 1), instruction.name
+    target, name = register(instruction.operands[0], "v", 1), instruction.name
     is_half, upper = _bits(instruction, "op_sel_hi", 3, 0), _bits(instruction, "op_sel", 3, 0)
     signs = _bits(instruction, "neg_lo", 3, 0)
     if any(_bits(instruction, "neg_hi", 3, 0)):

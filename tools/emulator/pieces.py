@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .errors import MemoryFault, UnknownInstruction
-from .operands import place, registers
+from .operands import register, registers
 from .program import Program
 from .store import Lanes
 from .waves import Array, Register, Waves
@@ -74,10 +74,7 @@ def place_of(target: str, size: int) -> tuple[int, list[Register]]:
     Raises:
         UnknownInstruction: The operand is of another size.
     """
-    where = place(target)
-    if where is None or where[0] != "v" or where[2] != max(1, size // 4):
-        raise UnknownInstruction(f"{target} is no place for {size} bytes")
-    return where[1], registers(target)
+    return register(target, "v", max(1, size // 4)), registers(target)
 
 
 def fill(waves: Waves, first: int, lanes: Lanes, values: Array, what: Piece) -> None:

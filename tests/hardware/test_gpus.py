@@ -93,6 +93,7 @@ BOTH = (trees.RX6900XT, trees.RX7900XTX, trees.RX5600XT)
         ({"HIP_VISIBLE_DEVICES": "2,0"}, ["gfx1010", "gfx1030"]),
         ({"CUDA_VISIBLE_DEVICES": "2"}, ["gfx1010"]),
         ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "2"}, ["gfx1030"]),
+        ({"GPU_DEVICE_ORDINAL": "1"}, ["gfx1100"]),
         ({"CUDA_VISIBLE_DEVICES": "2", "GPU_DEVICE_ORDINAL": "1"}, ["gfx1010"]),
         ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, ["gfx1010"]),
         ({"ROCR_VISIBLE_DEVICES": "GPU-9a8b7c6d5e4f3021"}, ["gfx1100"]),

@@ -44,6 +44,7 @@ def test_a_buffer_ends_where_it_ends():
 
 @each_row(("code", "to"), [
     ("s_load_b32 s8, s[4:5], 0x2", 4),
+    ("ds_load_b32 v2, v0", 4),  # some of the lanes
     ("ds_load_b32 v2, v1 offset:2", 4), ("ds_load_b64 v[2:3], v1 offset:2", 4), ("ds_load_u16 v2, v1 offset:1", 2),
 ])  # fmt: skip
 def test_unaligned(code, to):

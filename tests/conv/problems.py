@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import torch
 
-from tools.exactness import MOST_RATIO, in_doubles, native_passes, plain_sum_error
 from yolo_rocm.conv.algorithms import Algorithm
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-
-__all__ = [
-    "MOST_RATIO",
-    "Only",
-    "in_doubles",
-    "made_problem",
-    "native_passes",
-    "plain_sum_error",
-    "random_problem",
-]
 
 
 class Only(Planner):
@@ -32,33 +19,6 @@ class Only(Planner):
     def candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the one algorithm, or nothing."""
         return [] if self._only.not_supported_reasons(problem) else [self._only]
-
-
-def random_problem(rng: random.Random, dtype: torch.dtype = torch.float64) -> ConvProblem:
-    """Draw a valid two-dimensional problem: any stride, padding, dilation, groups, layout, down to 1x1 images."""
-    while True:
-        kernel = rng.choice([(1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (1, 3), (7, 2), (3, 5)])
-        stride = rng.choice([(1, 1), (1, 1), (2, 2), (1, 2), (3, 2)])
-        dilation = rng.choice([(1, 1), (1, 1), (1, 1), (2, 2), (1, 3)])
-        padding = (rng.randint(0, 4), rng.randint(0, 4))
-        channels = rng.choice([(1, 1), (4, 8), (8, 4), (6, 6), (64, 64)])
-        groups = rng.choice([1, 1, 1, 2, channels[0]])
-        transposed = rng.random() < 0.2
-        if transposed and rng.random() < 0.5:
-            kernel = stride = (2, 2)
-            dilation, padding, groups = (1, 1), (0, 0), 1
-        if channels[0] % groups or channels[1] % groups:
-            continue
-        reach = [max(s, d) for s, d in zip(stride, dilation, strict=True)]
-        spare = tuple(rng.randint(0, r - 1) for r in reach) if transposed else (0, 0)
-        weight = (channels[0], channels[1] // groups) if transposed else (channels[1], channels[0] // groups)
-        shape = (rng.randint(1, 3), channels[0], rng.randint(1, 14), rng.randint(1, 14))
-        last = rng.random() < 0.5
-        problem = ConvProblem(
-            shape, (*weight, *kernel), stride, padding, dilation, spare, groups, transposed, dtype, "cpu", last
-        )
-        if not problem.problems() and not problem.empty:
-            return problem
 
 
 def made_problem(

@@ -109,15 +109,6 @@ def test_an_image_whose_batch_has_a_stride_that_says_nothing(engine, groups):
         assert relative_error(one.detach(), other) < 1e-5
 
 
-@each_row("padding, mode", [("same", "zeros"), (2, "reflect"), ("same", "replicate"), (2, "circular")])
-def test_padding_modes_of_modules(padding, mode):
-    conv = torch.nn.Conv2d(3, 4, 4, padding=padding, padding_mode=mode, dilation=2).double()
-    x = torch.randn(2, 3, 9, 10, dtype=torch.double)
-    expected = gradients(conv, [x])
-    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
-        torch.testing.assert_close(gradients(conv, [x]), expected)
-
-
 @each_row("kernel, geometry", [(1, (2,)), (3, (1, 1)), (3, (2, 1, 1, 2)), (5, (3, 4, 2)), (3, (1, 1, 1, 4))])
 def test_backward_keeps_no_columns(kernel, geometry):
     """Autograd holds the input, the weight and nothing larger."""

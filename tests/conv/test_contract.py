@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS,
 from yolo_rocm.conv.gemm import depthwise
 from yolo_rocm.conv.hip import base as hip_base
 from yolo_rocm.conv.names import PASSES
-from yolo_rocm.conv.plan import CONVOLUTION, InferencePlanner, Operands
+from yolo_rocm.conv.plan import CONVOLUTION, InferencePlanner, Operands, Planner
 from yolo_rocm.conv.problem import ConvProblem, laid_out, suggests_channels_last
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
@@ -26,12 +26,13 @@ from yolo_rocm.engines.activations import ACTIVATIONS, LEAKY_RELU
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.names import Pass
 from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust.record import record_of
 
 from ..engines.contract import Contract
 from ..interpreted import interpreter
 from .cases import BY_KERNEL, CASES, DEPTHWISE, activated, conv, exact
 from .hip import on_host
-from .problems import random_problem
 
 CONTRACT = Contract(CONVOLUTION, exact, allowed_error)
 INFERENCE = Contract(InferencePlanner.operator, exact, allowed_error)
@@ -174,7 +175,7 @@ def test_gemm_with_bias_and_activation(activation: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_large_values_do_not_overflow_where_native_does_not(dtype: torch.dtype) -> None:
     """Activations near the end of half precision: transforms and partial sums may not leave its range."""
-    for problem in (random_problem(random.Random(seed), dtype) for seed in range(20)):
+    for problem in (replace(case, dtype=dtype) for case in CASES.values()):
         operands = Operands.of(problem)
         loud = Operands(operands.x * 100, operands.weight, operands.grad * 10)
         right = native_passes(problem, in_doubles(loud))
@@ -200,6 +201,13 @@ def many_splits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(calls, "DEPTHWISE_SPLIT", {"nchw": SplitK(programs=16, steps=1)})
     with STATE.replaced():
         yield
+
+
+@pytest.fixture
+def qualifying(monkeypatch: pytest.MonkeyPatch, fresh: None, tmp_path: Path) -> None:
+    """Kernels have to qualify, and nothing is remembered of any."""
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
 
 
 triton = [
@@ -365,3 +373,23 @@ class TestHip:
 
     def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
         check_extreme_values(BY_NAME["hip_256x16"])
+
+    @pytest.mark.parametrize(("channels_last", "dtype"), [(False, torch.float32), (True, torch.float16)], ids=str)
+    @pytest.mark.parametrize("kernel", sorted({str(algorithm.tested_by().kernel) for algorithm in HIP}))
+    def test_every_kernel_qualifies(self, qualifying: None, kernel: str, channels_last: bool, dtype: Any) -> None:
+        """For its first use on a device, whether or not other tests interpret kernels of Triton."""
+        algorithm = next(each for each in HIP if each.kernel == kernel)
+        problem = replace(CASES["3x3"], channels_last=channels_last, dtype=dtype if algorithm.exact else torch.float32)
+        small = CONVOLUTION.small(problem, kernel)
+        assert algorithm.not_supported_reasons(small) == small.problems() == []
+        checks.check(CONVOLUTION, algorithm, small)
+        assert record_of("cpu").quarantine_reason("conv", kernel, small.dtype) is None
+
+    def test_what_is_measured_has_every_kernel_that_supports_the_layer(self, qualifying: None) -> None:
+        problem, planner = conv((1, 16, 8, 8), 16, (3, 3), (1, 1), (1, 1)), Planner("auto", remember=False)
+        able = [a for a in planner.checked_candidates(problem) if a.engine == "hip"]
+        tiles = {a.name for a in HIP if a.tested_by().kernel == "hip_gemm"} - {"hip_transposed"}
+        assert {a.name for a in able} == tiles | {"hip_winograd"}
+        for which, timings in planner.tune([problem])[problem].items():
+            timed = {each.algorithm for each in timings if each.algorithm.startswith("hip_")}
+            assert timed == {a.name for a in able if a.worth_measuring(problem, which)}

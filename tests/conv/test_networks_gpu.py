@@ -133,17 +133,6 @@ def test_a_graph_of_the_users_reads_weights_where_they_are(served):
             del others
 
 
-def test_what_inductor_records_keeps_no_packed_weight_in_its_pool(served):
-    """Its pools are checked for memory that it does not track."""
-    net, x = plain(), some_input()
-    torch._dynamo.reset()
-    run = torch.compile(net, mode="reduce-overhead")
-    for _ in range(STEPS):
-        with torch.no_grad():
-            assert relative_error(run(x), in_doubles(net, x)) < 1e-4
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("vendor", [False, True], ids=["vendor off", "vendor on"])
 def test_results_are_laid_out_as_promised(vendor):
     assert vendor or not all(check_promises("cuda", "gemm", vendor))  # torch promises something else

@@ -130,6 +130,8 @@ def test_a_gradient_in_fp32_is_the_same_launch_and_another_sum(machine, name, gr
         ((False, True, True), torch.float32, (0, 2)),
     ):
         assert machine.launched(lambda wanted=wanted: bound.backward(grad, x, weight, wanted)) == launches
+        total = [*machine.by_triton, *(call for call, _ in machine.repeated)][0 if launches == (1, 1) else 1]
+        assert total.constants["ROUND"] == (dtype == torch.float32)  # to the values of half precision
         _, gw = bound.backward(grad, x, weight, wanted)
         assert (gw.dtype, gw.stride()) == (dtype, strides(p.weight_shape, True))
 

@@ -6,13 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-import torch
-
-from yolo_rocm.conv.algorithms import ALGORITHMS
-from yolo_rocm.engines.triton import available
-
-TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
 # Everything that goes near the engine: a planner with its tuner, the seam, the doctor's child, the words of the report.
 OLD_TORCH = """
 import sys
@@ -70,38 +63,3 @@ def test_an_old_torch_never_imports_triton(tmp_path):
         assert line.startswith("words torch 1.13.1")
         assert line.endswith(reason)
     assert imported == "imported []"
-
-
-@pytest.fixture
-def asked_anew():
-    """Let what is remembered about this Python be found out again, now and afterwards."""
-    remembered = (available.triton_version, available.missing_reason, available.device_reason)
-    for each in remembered:
-        each.cache_clear()
-    yield
-    for each in remembered:
-        each.cache_clear()
-
-
-def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert available.in_words_unasked(None) == "torch is not installed"
-    monkeypatch.setattr(torch, "__version__", "2.10.0")
-    installed = "installed (3.6.0), the device was not queried"
-    for version, unasked, on_a_cpu, interpreted in (
-        ("2.1.0", *["Triton 2.1 is older than 3.0"] * 3),
-        ("3.6.0", installed, "Triton has no kernels for cpu", "available (3.6.0)"),
-    ):
-        folder = tmp_path / version
-        folder.mkdir()
-        fake_triton(folder, version)
-        with monkeypatch.context() as patched:
-            patched.syspath_prepend(folder)
-            for each in (available.triton_version, available.missing_reason, available.device_reason):
-                each.cache_clear()
-            assert available.in_words_unasked("2.10.0") == unasked
-            assert available.in_words("cpu") == on_a_cpu
-            patched.setenv("TRITON_INTERPRET", "1")
-            available.device_reason.cache_clear()
-            assert available.in_words("cpu") == interpreted
-    assert "triton" not in sys.modules or hasattr(sys.modules["triton"], "jit")  # the fake has not been imported

@@ -59,17 +59,6 @@ def test_rules_plan_every_layer_without_measuring(folder, model):
         assert "by heuristics" in made["forward"].reason
 
 
-def test_tuning_chooses_per_pass_and_says_so(folder, clock):
-    planner = Planner("gemm")
-    before = planner.plan(problem())
-    planner.tune([problem()])
-    made = planner.plan(problem())
-    assert [made[which].algorithm.name for which in PASSES] == ["planes", "columns", "columns"]
-    assert made["forward"].reason == "fastest when measured"
-    assert "by heuristics" in before["forward"].reason
-    assert planner.generation == 1
-
-
 def test_a_patch_follows_what_was_chosen_since(folder, monkeypatch):
     """Also where each gradient is computed by an algorithm of its own."""
     planner, (x, weight, grad), asked = Planner("gemm"), Operands.of(problem()), []

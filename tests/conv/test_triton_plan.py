@@ -19,8 +19,7 @@ from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
-from yolo_rocm.conv.triton import tiles
-from yolo_rocm.conv.triton.tiles import ROW_SIZES, SIZES, block, fits
+from yolo_rocm.conv.triton.tiles import fits
 from yolo_rocm.engines import devices
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import available
@@ -81,16 +80,6 @@ def test_tiles_that_are_mostly_padding_or_far_too_narrow_do_not_fit():
     assert [size for size in (16, 32, 64, 128) if fits(size, 16)] == [16]
     assert [size for size in (16, 32, 64, 128) if fits(size, 64)] == [16, 32, 64]
     assert [size for size in (16, 32, 64, 128) if fits(size, 65)] == [32, 64, 128]
-
-
-@each_row("family, half", list(product(FAMILIES, (False, True))))
-def test_every_family_has_every_size(family, half):
-    found = tiles.tiles(family, half)
-    assert (tuple(found.gather), tuple(found.weight), tuple(found.rows)) == (SIZES, SIZES, ROW_SIZES)
-    for channels_last in (False, True):
-        whole, unrolled = (block(family, channels_last, half, taps) for taps in (9, 25))
-        assert whole.pixels == 4 * unrolled.pixels
-        assert block(family, channels_last, half, 49) == whole
 
 
 # Why it is not: every reason by its name.

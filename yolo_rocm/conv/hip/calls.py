@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from ...engines.activations import ACTIVATIONS, IDENTITY
+from ...engines.activations import ACTIVATIONS
 from ..launched import Shape, Sides, Strides, geometry
 from ..problem import ConvProblem, cdiv
 from .tiles import HipTile
@@ -38,10 +38,9 @@ class HipCall:
     numbers: tuple[int, ...]
 
 
-def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
+def activation(problem: ConvProblem) -> dict[str, int | str]:
     """Return what a kernel computes of its sums before it writes them, as its source names that."""
-    kind, slope = (IDENTITY, 0.0) if back else (problem.activation, problem.slope)
-    return {"ACT": ACTIVATIONS.index(kind), "SLOPE": f"{slope:.9e}f"}
+    return {"ACT": ACTIVATIONS.index(problem.activation), "SLOPE": f"{problem.slope:.9e}f"}
 
 
 def gather_gemm(problem: ConvProblem, src: Strides, out: Strides, tile: HipTile, back: bool) -> HipCall:
@@ -60,7 +59,7 @@ def gather_gemm(problem: ConvProblem, src: Strides, out: Strides, tile: HipTile,
         "OUT_LAST": int(out_last),
         "VEC_OUT": int(_channels_by_four(out, outputs) if out_last else whole),
         "EVEN_K": int(channels % tile.k == 0),
-        **activation(problem, back),
+        **activation(problem),
     }
     sizes = (problem.batch, *sides.phase, *out_size, *sides.src[2:], channels, outputs)
     weight_row = problem.groups * tiles_n * tile.n
@@ -162,7 +161,7 @@ def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides) 
         "CHANNELS": problem.in_channels,
         "OUTPUTS": outputs,
         "OUT_LAST": int(last),
-        **activation(problem, back=False),
+        **activation(problem),
     }
     return HipCall("few_channels", _fixed_geometry(problem, **more), grid, 128, numbers)
 
@@ -177,7 +176,7 @@ def depthwise(problem: ConvProblem, src: Strides, weight: Strides, out: Strides,
     grid = blocks * (cdiv(problem.batch * area, 32 * pixels) if last else problem.batch * channels)
     by_out, _, *by_tap = weight
     numbers = (problem.batch, *sides.out[2:], *sides.src[2:], channels, *src, *out, by_out, *by_tap, blocks)
-    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(problem, back)}
+    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(problem)}
     return HipCall("depthwise", _fixed_geometry(problem, **more), (grid, 1, 1), 256, numbers)
 
 

@@ -64,7 +64,7 @@ class HipWinograd(HipGemm):
             ("OUT_LAST", int(out_last)),
             ("VEC_OUT", int(pairs)),
             ("EVEN_K", int(channels % _DEPTH == 0)),
-            *activation(problem, back).items(),
+            *activation(problem).items(),
         )
         tiles = cdiv(problem.batch * math.prod(cdiv(size, 2) for size in out_size), _TILES)
         sizes = (problem.batch, *out_size, *sides.src[2:], channels, outputs)

@@ -40,9 +40,9 @@ class Dot:
     precision: str = "ieee"
 
 
-def epilogue(problem: ConvProblem, back: bool) -> dict[str, Any]:
+def epilogue(problem: ConvProblem) -> dict[str, Any]:
     """Return what is computed of a result before it is written, as constants; where it is nothing, always the same."""
-    if back or problem.activation == IDENTITY:
+    if problem.activation == IDENTITY:
         return {"ACTIVATION": IDENTITY, "SLOPE": 0.0, "EXACT": False}
     return {"ACTIVATION": problem.activation, "SLOPE": problem.slope, "EXACT": not is_half(problem)}
 
@@ -89,7 +89,7 @@ def gather_gemm(
             **phase_constants(problem, back),
             "GRAD_INPUT": back,
             "BIAS": bias,
-            **epilogue(problem, back),
+            **epilogue(problem),
             **_gemm_constants(problem, needs_int64((sides.src, src), (sides.out, out)), tile, dot),
         },
         tile.warps,
@@ -112,7 +112,7 @@ def forward_flat(
             "C": channels,
             **geometry(problem),
             "BIAS": bias,
-            **epilogue(problem, back=False),
+            **epilogue(problem),
             **_gemm_constants(problem, _int64(problem, x, y), tile, dot),
         },
         tile.warps,
@@ -223,7 +223,7 @@ def depthwise(
             **phase_constants(problem, back),
             "GRAD_INPUT": back,
             "BIAS": bias,
-            **epilogue(problem, back),
+            **epilogue(problem),
             "INT64": needs_int64((sides.src, src), (sides.out, out)),
             "BLOCK_P": block.pixels,
             "BLOCK_C": block.channels,

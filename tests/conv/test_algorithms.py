@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import yolo_rocm
+from yolo_rocm.conv import native
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.problem import ConvProblem
 
@@ -127,3 +128,16 @@ def test_backward_keeps_no_columns(kernel, geometry):
         F.conv2d(x.requires_grad_(), w.requires_grad_(), torch.randn(4), *geometry)
     assert {t.data_ptr() for t in kept} <= {x.data_ptr(), w.data_ptr()}
     assert sum(t.numel() for t in kept) == x.numel() + w.numel()
+
+
+@pytest.mark.parametrize(("engine", "enabled"), [("vendor", True), ("aten", False)])
+def test_the_vendor_library_is_off_in_both_passes_of_aten(monkeypatch, engine, enabled):
+    seen = []
+    for name in ("native_convolution", "native_convolution_backward"):
+        call = getattr(native, name)
+        noted = lambda *args, call=call: (seen.append(torch._C._get_mkldnn_enabled()), call(*args))[1]  # noqa: E731
+        monkeypatch.setattr(native, name, noted)
+    x, weight = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3, requires_grad=True)
+    with yolo_rocm.patched(CPU, engine):
+        F.conv2d(x, weight).sum().backward()
+    assert set(seen) == {enabled}  # also where it is examined

@@ -357,7 +357,7 @@ class TestHip:
                 if name != "hip_few_channels":
                     CONTRACT.check_values(BY_NAME[name], problem, ("grad_input",), given)
 
-    def test_a_stride_beyond_32_bits_is_not_given_to_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_stride_beyond_32_bits_or_an_odd_address_is_not_given_to_a_kernel(self, monkeypatch: Any) -> None:
         """The stride of a size of 1 may be anything."""
         problem, copies = CASES["a row of pixels"], []
         monkeypatch.setattr(hip_base, "readable", lambda x: copies.append(x) or laid_out(x, False))
@@ -365,6 +365,9 @@ class TestHip:
         odd = operands.x.as_strided(problem.input_shape, (45, 9, 2**33, 1))
         CONTRACT.check_values(BY_NAME["hip_256x16"], problem, FORWARD, operands._replace(x=odd))
         assert len(copies) == 1
+        odd = torch.cat((torch.zeros(1), operands.x.flatten()))[1:].view(problem.input_shape)
+        CONTRACT.check_values(BY_NAME["hip_256x16"], problem, FORWARD, operands._replace(x=odd))
+        assert len(copies) == 2
 
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @pytest.mark.parametrize("name", ["hip_256x16", "hip_few_channels", "hip_depthwise", "hip_winograd"])

@@ -75,6 +75,22 @@ def test_every_layer_gets_its_passes_and_they_fit_into_the_step():
     assert rows["0"]["times_ms"]["grad_weight"] == rows["1"]["times_ms"]["grad_weight"]  # one shape, divided
 
 
+def test_without_names_layers_of_a_shape_share_alike():
+    """As in a compiled model."""
+    model, x = network(), torch.randn(2, 4, 12, 12)
+    with patched(("cpu",), "gemm") as report:
+        with report.naming(model):
+            run(model, x)
+        report.timer = timer = StepTimer(1, CPU)
+        run(model, x)
+        report.timer = None
+    timer.end()
+    report.times.take(timer)
+    first, second, third, _ = (row.times_ms for row in report.layers())
+    assert first == second
+    assert sum(third.values()) > 0
+
+
 def test_events_are_read_only_once_they_have_passed(monkeypatch):
     """A real one raises or waits where it has not."""
     now, moments = [-1], itertools.count()

@@ -121,20 +121,6 @@ def test_any_other_file_that_does_not_fit_is_named_with_how_to_go_on(kept, tmp_p
     assert f"a file of {tmp_path.parent}" in str(checkpoints_of_run.no_room(OSError(errno.ENOSPC, "full")))
 
 
-@pytest.mark.parametrize("how", ["all epochs", "early"])
-def test_the_last_epoch_leaves_its_evaluation_to_be_done(kept, tmp_path, how):
-    trainer, checkpoints_of_run = kept
-    trainer.epoch, trainer.stop = (2, False) if how == "all epochs" else (0, True)
-    trainer.last.write_bytes(b"last")
-    said = checkpoints_of_run.stopped("stopped")
-    assert f"complete: {tmp_path / 'last.pt'} is whole and holds epoch {trainer.epoch + 1}, the last one." in said
-    assert said.endswith(f"to repeat it: yolo-rocm val model={tmp_path / 'last.pt'} preset=cpu")
-    trainer.best.write_bytes(b"best")
-    assert checkpoints_of_run.stopped("stopped").endswith(f"val model={tmp_path / 'best.pt'} preset=cpu")
-    checkpoints_of_run.finished()
-    assert "yolo-rocm" not in checkpoints_of_run.stopped("stopped")
-
-
 def test_the_optimizer_goes_in_one_step_or_the_checkpoint_stays(crowded, tmp_path, monkeypatch):
     from ultralytics.engine import trainer
 

@@ -106,16 +106,16 @@ def served(session) -> int:
 
 def test_what_a_user_computes_beside_a_run_is_torchs_and_the_plans_of_training(made_data):
     """Between two items of a stream, in another thread, and in a callback a model that is trained."""
-    yolo, own = YOLO(small_model()), YOLO(small_model()).model.eval()
+    yolo, own, frozen = YOLO(small_model()), YOLO(small_model()).model.eval(), a_network()
     plain = torch.nn.Conv2d(3, 4, 3).requires_grad_(False)
     registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU})
     session, x = registration._session, torch.rand(1, 3, 32, 32)
     counts = []
 
-    def compute():
+    def compute(model=frozen):
         before = served(session)
         with torch.no_grad():
-            own(x)
+            model(x)
             plain(x)
         counts.append(served(session) - before)
 
@@ -124,7 +124,7 @@ def test_what_a_user_computes_beside_a_run_is_torchs_and_the_plans_of_training(m
         thread.start()
         thread.join()
 
-    yolo.add_callback("on_predict_batch_start", lambda _: compute())
+    yolo.add_callback("on_predict_batch_start", lambda _: compute(own))
     yolo.add_callback("on_predict_batch_end", compute_in_a_thread)
     images = [np.zeros((32, 32, 3), np.uint8)] * 3
     for _ in yolo.predict(images, stream=True, imgsz=32, device="cpu", verbose=False):

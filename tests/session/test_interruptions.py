@@ -137,9 +137,6 @@ def test_the_answer_to_sigterm_is_put_back_and_never_taken_from_others():
             assert signal.getsignal(signal.SIGTERM) is ours
         assert ours is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        with pytest.raises(KeyError), sigterm.orderly_end():
-            raise KeyError
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
         def elsewhere():
             with sigterm.orderly_end():

@@ -127,9 +127,11 @@ def test_predictions_by_an_engine_follow_it(last, monkeypatch):
     assert [session.settings.preset.name for session in seen] == ["generic"]
 
 
-@pytest.mark.parametrize(("model", "resume"), [("yolo11n.pt", None), ("last.pt", "auto"), (None, True), ("x", False)])
-def test_a_call_that_resumes_nothing_has_nothing_before_it(model, resume):
-    assert given_before(model, resume) == Given()
+def test_a_call_that_resumes_nothing_has_nothing_before_it(last):
+    for resume in (None, False, "auto"):
+        assert given_before(str(last), resume) == Given()
+    assert given_before(None, True) == Given()
+    assert given_before(str(last), True) == given_before("yolo11n.pt", str(last)) == Given("generic", REMEDY, 1)
 
 
 def test_what_is_given_now_wins_key_by_key():

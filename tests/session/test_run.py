@@ -119,8 +119,8 @@ def test_a_run_between_two_items_of_a_stream_has_its_own_arguments():
     data = torch.utils.data.TensorDataset(torch.arange(4.0))
     with run_module.run(session, {"device": "cpu", "workers": 1}) as other:
         assert build.InfiniteDataLoader(data, batch_size=2, num_workers=1).policy.workers == 1
-        with run_module.run(session, {"workers": 0}) as inner:  # part of the other, which keeps what it was given
-            assert (current(), inner.device, inner.workers) == (inner, "cpu", 0)
+        with run_module.run(session, {"imgsz": 64}) as inner:  # part of the other, which keeps what it was given
+            assert (current(), inner.device, inner.workers) == (inner, "cpu", 1)
         assert (current(), other.workers) == (other, 1)
         assert inner.trainings is other.trainings
     assert next(stream) == 1

@@ -14,6 +14,8 @@ import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
 from yolo_rocm.engines import dispatcher
 from yolo_rocm.norm import seam as norm_seam
+from yolo_rocm.session.run import Run
+from yolo_rocm.session.session import Session
 from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks.log import PREFIX
 
@@ -32,6 +34,12 @@ def test_the_report_of_a_run_is_of_that_run_alone(yolo, made_data):
     assert reports[0] is not reports[1]
     first = [[problem for problem in report.served if problem.input_shape[1] == 3] for report in reports]
     assert [{problem.input_shape[-1] for problem in problems} for problems in first] == [{64}, {96}]
+    session, layer = Session("cpu", OURS), torch.nn.Conv2d(3, 4, 3)
+    with Run(session, {}).applied():
+        layer(torch.rand(1, 3, 8, 8))
+        session.restart_reports()
+        layer(torch.rand(1, 3, 8, 8))
+    assert [each.forward_calls for each in session.report.served.values()] == [1]
 
 
 @pytest.mark.once

@@ -41,7 +41,6 @@ class Registration:
         self._engine_runs = None if engine is None else EngineRuns(session, engine)
         keep_kernels(self)
         self._variables = session.set_early()
-        weakref.finalize(yolo, self._variables.close)
 
     def __repr__(self) -> str:
         yolo = self._yolo() if self._modes else None

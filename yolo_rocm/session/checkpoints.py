@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, LostRankError
 from ..ultralytics_hooks import checkpoints, ranks, resuming
-from ..utils.atomic import free_bytes, no_room, partial, write_file
+from ..utils.atomic import free_bytes, no_room, write_file
 from .listeners import Listener
 
 if TYPE_CHECKING:
@@ -35,13 +35,9 @@ class Checkpoints(Listener):
 
     def set_up(self, trainer: Any) -> None:
         """Clear away what an interrupted run left behind its checkpoint, once the trainer has resumed."""
-        source = resuming.resumed_from(trainer) if ranks.is_main_rank() else None
-        if source is None:
-            return
-        self._whole = trainer.start_epoch
-        for path in (self._last, self._best):
-            partial(path).unlink(missing_ok=True)
-        resuming.drop_unfinished_results(trainer)
+        if ranks.is_main_rank() and resuming.resumed_from(trainer) is not None:
+            self._whole = trainer.start_epoch
+            resuming.drop_unfinished_results(trainer)
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a checkpoint in one step.

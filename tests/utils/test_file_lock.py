@@ -94,7 +94,7 @@ from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.session.session import Session
 from yolo_rocm.diagnosis import vendor_health
 from yolo_rocm.engines.hip import store
-from yolo_rocm.inference import choices, exported
+from yolo_rocm.inference import chooser, exported
 print(hooks, "filelock" in sys.modules)
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import threading
 from pathlib import Path
@@ -14,6 +15,12 @@ from yolo_rocm.data.transport import HAS_MEMFD, Attachments, Ring, Stack, receiv
 from .samples import shared_memory
 
 needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="this system has no memfd")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests():
+    """Let go of memory that errors of earlier tests hold."""
+    gc.collect()
 
 
 def through(message, stack=None):

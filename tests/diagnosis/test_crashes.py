@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from yolo_rocm.diagnosis import known_failures
-from yolo_rocm.diagnosis.known_failures import LogError, examine_log
+from yolo_rocm.diagnosis.known_failures import examine_log
 
 from ..tables import each_row
 
@@ -52,6 +52,8 @@ HEALTHY = {
         "      1/100      5.87G      1.234      2.345      1.111        145        640\n"
         "                 Killed         12         34      0.5      0.4\n"
         "description: Error bars\ncaption: none\noptions: Exceptions\n0 errors, 0 Errors: none\nerrors: 0\n"
+        "torch-2.9.1+cu128 CUDA:0 (NVIDIA H200)\nSpeed: 0.1ms preprocess, 2.0ms inference, 0.0ms loss\n"
+        "train: Scanning /data/labels/train... 0 images, 1 backgrounds, 0 corrupt: 1% 1/120\r"
         "Results saved to runs/detect/train\n"
     ),
     "stopped by its user": TRACEBACK.format(error="KeyboardInterrupt"),
@@ -63,14 +65,8 @@ HEALTHY = {
 
 @each_row("log", HEALTHY.values(), ids=HEALTHY.keys())
 def test_a_healthy_log_has_none(log):
-    assert examine_log(io.BytesIO(log.encode())).last_error is None
-
-
-def test_an_error_across_two_pieces_is_quoted_whole():
-    offset = 12
-    head = b"a line\n" * ((known_failures.CHUNK - offset) // 7)
-    log = head + b"TypeError: " + b"x" * 40 + b"\n" + b"more\n" * 20
-    assert examine_log(io.BytesIO(log)).last_error == LogError(head.count(b"\n") + 1, "TypeError: " + "x" * 40)
+    reading = examine_log(io.BytesIO(log.encode()))
+    assert (reading.last_error, reading.matches) == (None, ())
 
 
 def test_the_middle_of_a_line_is_no_beginning():

@@ -68,15 +68,6 @@ def test_what_was_skipped_after_deaths_is_unhealthy():
     assert Health.of(in_time).conv == {"fp32": False}
 
 
-def test_kept_and_read_again(folder):
-    path = folder / "health-x.json"
-    health = Health({"fp32": True, "fp16": False}, {"fp32": True}, "2026-11-15")
-    assert recall(path) is None
-    remember(health, path)
-    assert recall(path) == health
-    assert recall(path).path == path
-
-
 @each_row("content", ["", "[]", "{", "{}", '{"conv": 3, "norm": 4, "when": "x"}', "\x00\xff"])
 def test_a_broken_memory_is_no_memory(folder, content, caplog):
     folder.mkdir(exist_ok=True)
@@ -113,15 +104,7 @@ CASES = {
     # conv section, conv health, norm health, explicit -> vendor, avoids, part of the line
     "nothing known": (("auto", "on"), {}, {}, False, True, (), None),
     "all well": (("auto", "on"), ALL, ALL, False, True, (), None),
-    "conv sick in fp16": (
-        ("auto", "on"),
-        SICK_FP16,
-        ALL,
-        False,
-        True,
-        ("fp16",),
-        "convolution in fp16: auto does without",
-    ),
+    "conv sick in fp16": (("auto", "on"), SICK_FP16, ALL, False, True, ("fp16",), "convolution in fp16: auto does"),
     "norm sick": (("auto", "on"), ALL, SICK_FP16, False, False, (), "BatchNorm in fp16: it is off for this run"),
     "norm sick in bf16 only": (("auto", "on"), ALL, {**ALL, "bf16": False}, False, True, (), None),
     "engine vendor": (("vendor", "on"), SICK_FP16, ALL, False, True, (), "rocm.conv.engine=auto avoids it"),
@@ -163,19 +146,6 @@ def convolve() -> torch.Tensor:
     return y
 
 
-def test_auto_goes_around_a_vendor_library_that_failed(sick, said):
-    with Run(on_cpu(), {}).applied(), pytest.raises(RuntimeError, match="miopenStatusUnknownError"):
-        convolve()  # nothing bad is known of it yet
-    session = on_cpu()
-    remember(Health({"fp32": False}, {"fp32": True}, "2026-11-15"), memory_file(session.machine, "cpu"))
-    with Run(session, {}).applied():
-        convolve()
-        assert [served.plan.engine for served in session.report.served.values()] == ["gemm"]
-    (told,) = [line for line in said if "failed its probes" in line]
-    assert "convolution in fp32: auto does without it there" in told
-    assert "2026-11-15" in told
-
-
 @pytest.mark.parametrize(
     ("health", "rocm", "on"),
     [
@@ -206,12 +176,17 @@ def test_what_the_doctor_finds_is_what_the_next_run_does(sick, said, folder):
             assert outcome.status == "skipped"
         elif outcome.name.startswith("conv/"):
             assert (outcome.status, outcome.message) == ("error", "RuntimeError: miopenStatusUnknownError")
+        elif outcome.name not in ("device", "pinned") and "fp32" in outcome.name:
+            assert 0 < outcome.error < 1e-5  # a comparison with itself would give 0
     assert "pinned" not in {outcome.name for outcome in found.outcomes}  # asks a GPU
     assert not any(found.health.conv.values())
     assert found.health.norm["fp32"]
-    assert len(list(folder.glob("health-cpu-*.json"))) == 1
-    with Run(on_cpu(), {}).applied():
+    (kept,) = folder.glob("health-cpu-*.json")
+    assert recall(kept) == found.health
+    session = on_cpu()
+    with Run(session, {}).applied():
         convolve()
+        assert [served.plan.engine for served in session.report.served.values()] == ["gemm"]
     assert any("failed its probes of convolution in fp32" in line for line in said)
     assert "rocm.conv.engine=auto" in found.verdict.next or "rocm.conv.engine=gemm" in found.verdict.next
     assert (found.verdict.works, found.verdict.code) == (True, 1)

@@ -43,13 +43,9 @@ WAYS = {
     "nhwc bad, not used": (AUTO, ("conv/auto/fp16/nhwc",), ()),
     "bf16 is not used": (AUTO, ("conv/auto/bf16", "norm/off/bf16"), ()),
     "triton errs: the run leaves it out": (AUTO, ("conv/triton",), ()),
-    "triton bad, asked for": (dataclasses.replace(AUTO, engine="triton"), ("conv/triton",), ("rocm.conv.engine=auto",)),
+    "triton bad, asked for": (Setup("triton", False, True), ("conv/triton",), ("rocm.conv.engine=auto",)),
     "triton bad beside gemm": (dataclasses.replace(AUTO, engine="gemm+triton"), ("conv/triton",), ()),
-    "gemm bad beside triton": (
-        dataclasses.replace(AUTO, engine="gemm+triton"),
-        ("conv/gemm",),
-        ("rocm.conv.engine=auto",),
-    ),
+    "gemm bad beside triton": (Setup("gemm+triton", False, True), ("conv/gemm",), ("rocm.conv.engine=auto",)),
     "no matrix products": (AUTO, ("gemm/fp32",), None),
     "torch's own BatchNorm bad": (AUTO, ("norm/off",), None),
 }
@@ -74,40 +70,18 @@ def test_a_triton_that_kills_the_process_is_left_out(engine):
     assert {f.remedy for f in grave} == {"Leave Triton out: rocm.conv.engine=gemm"}
 
 
+ENGINE_VENDOR = {"conv": {"engine": "vendor", "vendor": "on"}}
 SETUPS = {
-    "as Ultralytics has it": (
-        {"conv": {"engine": "vendor", "vendor": "on"}},
-        {},
-        "cuda",
-        Setup("vendor", vendor_library=True, amp=True, channels_last=True),
-    ),
-    "both layouts are measured": ({}, {}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=True)),
-    "the layout is set": (
-        {"step": {"layout": "nchw"}},
-        {},
-        "cuda",
-        Setup("auto", vendor_library=False, amp=True, channels_last=False),
-    ),
-    "on a CPU": ({}, {}, "cpu", Setup("auto", vendor_library=False, amp=False, channels_last=False)),
-    "on Windows": (
-        {"conv": {"engine": "vendor", "vendor": "on"}},
-        {"system": "windows"},
-        "cuda",
-        Setup("vendor", True, amp=True, channels_last=False),
-    ),
-    "older Ultralytics": (
-        {"conv": {"engine": "vendor", "vendor": "on"}},
-        {"ultralytics": "8.4.136"},
-        "cuda",
-        Setup("vendor", vendor_library=True, amp=True),
-    ),
+    "as Ultralytics has it": (ENGINE_VENDOR, {}, "cuda", Setup("vendor", True, True, True)),
+    "both layouts are measured": ({}, {}, "cuda", Setup("auto", False, True, True)),
+    "the layout is set": ({"step": {"layout": "nchw"}}, {}, "cuda", Setup("auto", False, True, False)),
+    "on a CPU": ({}, {}, "cpu", Setup("auto", False, False, False)),
+    "on Windows": (ENGINE_VENDOR, {"system": "windows"}, "cuda", Setup("vendor", True, True, False)),
+    "older Ultralytics": (ENGINE_VENDOR, {"ultralytics": "8.4.136"}, "cuda", Setup("vendor", True, True, False)),
     "as the preset has it": (
-        {"conv": {"engine": "vendor", "vendor": "on"}, "train": {"amp": False, "channels_last": False}},
-        {},
-        "cuda",
-        Setup("vendor", vendor_library=True, amp=False, channels_last=False),
+        {**ENGINE_VENDOR, "train": {"amp": False, "channels_last": False}}, {}, "cuda", Setup("vendor", True, False)
     ),
-}
+}  # fmt: skip
 
 
 @each_row(("preset", "facts", "device", "setup"), SETUPS.values(), ids=SETUPS.keys())
@@ -127,31 +101,14 @@ NUMPY = Finding("numpy-too-new", "error", "built for NumPy 1", 'pip install "num
 OPENCV = Finding("opencv-too-old", "error", "built for NumPy 1", "pip install -U opencv-python")
 WARNING = Finding("shm-small", "warning", "small", "more")
 
+SLOW = probed("conv/auto", "conv/gemm", "conv/aten", status="skipped")
 VERDICTS = {
     "healthy": (AMD, [], probed(), "cuda", 0, True, "will work with preset p on AMD RX 7900 XTX", ""),
     "a warning is no problem": (AMD, [WARNING], probed(), "cuda", 0, True, "will work", ""),
     "an error of a check": (AMD, [ERROR], probed(), "cuda", 1, False, "at risk: no kernels", "install others"),
-    "settings help": (
-        AMD,
-        [],
-        probed("conv/auto"),
-        "cuda",
-        1,
-        True,
-        "and rocm.conv.engine=gemm",
-        "yolo-rocm train preset=p",
-    ),
+    "settings help": (AMD, [], probed("conv/auto"), "cuda", 1, True, "and rocm.conv.engine=gemm", "train preset=p"),
     "nothing helps": (AMD, [], probed("gemm"), "cuda", 1, False, "will not work", "--bundle"),
-    "too slow": (
-        AMD,
-        [],
-        probed("conv/auto", "conv/gemm", "conv/aten", status="skipped"),
-        "cuda",
-        1,
-        False,
-        "too slowly",
-        "again",
-    ),
+    "too slow": (AMD, [], SLOW, "cuda", 1, False, "too slowly", "again"),
     "not probed": (AMD, [], [], "cuda", 0, True, "the card itself was not probed", "--no-probes"),
     "no torch": (AMD, [ERROR, NO_TORCH], [], None, 2, False, "Nothing can be trained", "pip install torch"),
     "numpy does not fit": (AMD, [NUMPY, ERROR], [], "cuda", 2, False, "Nothing can be trained", '"numpy<2"'),

@@ -15,6 +15,9 @@ TELEMETRY_COLUMNS = (
     "time", "busy_percent", "vram_used_mb", "vram_total_mb", "temperature_c", "power_w", "torch_reserved_mb",
     "host_cpu_percent", "host_memory_mb", "source",
 )  # fmt: skip
+RESULTS_COLUMNS = (
+    "epoch", "time", "train/box_loss", "train/cls_loss", "metrics/mAP50(B)", "metrics/mAP50-95(B)", "val/box_loss"
+)  # fmt: skip
 
 
 def make_run(
@@ -63,30 +66,18 @@ def make_run(
         )  # fmt: skip
         results.append((epoch, now - 1000, 3 / epoch, 2 / epoch, 0.5 - 0.5 / epoch, 0.4 - 0.4 / epoch, 4 / epoch))
         if busy is not None:
-            for second in range(int(until)):
-                telemetry.append((began + second, 0, vram_mb, 6128, 60, 40, 3500, 45, 9000, "sysfs"))
+            host = (3500, 45, 9000, "sysfs")
+            telemetry += [(began + second, 0, vram_mb, 6128, 60, 40, *host) for second in range(int(until))]
             begun = max(first, until)
             looks = max(1, int(seconds - until))
             for second in range(looks):
-                gap = second % 97 == 50
                 when = began + begun + (seconds - begun) * (second + 0.5) / looks
-                telemetry.append(
-                    (when, "" if gap else busy - second % 3, vram_mb, 6128, 60 + second % 9, 110, 3500, 45,
-                     9000, "sysfs")
-                )  # fmt: skip
+                share = "" if second % 97 == 50 else busy - second % 3
+                telemetry.append((when, share, vram_mb, 6128, 60 + second % 9, 110, *host))
     _table(folder / EPOCHS_FILE, EPOCH_COLUMNS, loading)
     if telemetry:
         _table(folder / TELEMETRY_FILE, TELEMETRY_COLUMNS, telemetry)
-    names = (
-        "epoch",
-        "time",
-        "train/box_loss",
-        "train/cls_loss",
-        "metrics/mAP50(B)",
-        "metrics/mAP50-95(B)",
-        "val/box_loss",
-    )
-    _table(folder / "results.csv", names, results)
+    _table(folder / "results.csv", RESULTS_COLUMNS, results)
     (folder / "args.yaml").write_text(
         f"task: detect\nmodel: yolov8n.yaml\ndata: 'a/{EVIL}.yaml'\nepochs: {asked or epochs}\n"
     )
@@ -114,21 +105,18 @@ def change_column(path, column, values):
 
 
 def _facts(layers: int, engine: str) -> dict:
-    rows = []
-    for i in range(layers):
-        row = {
+    rows = [
+        {
             "layer": f"model.{i}.conv",
-            "module": "Conv2d",
             "problem": f"conv {'3x3' if i % 2 else '1x1'} 16->{16 + i} on 16x16x64x64 float32 cuda",
             "engine": engine,
             "reason": "measured",
-            "forward": "columns" if i % 2 else "pointwise",
-            "grad_input": "columns",
-            "grad_weight": "shifted",
+            **{"forward": "columns" if i % 2 else "pointwise", "grad_input": "columns", "grad_weight": "shifted"},
             "times_ms": {"forward": 0.1 * (i + 1), "grad_input": 0.2, "grad_weight": 0.3 * (i % 5)},
             "workspace_bytes": {"forward": 1048576 * i, "grad_input": 0},
         }
-        rows.append(row)
+        for i in range(layers)
+    ]
     return {
         "stack": {"torch": "2.10.0", "ultralytics": "8.4.190"},
         "machine": {"system": "linux", "gpus": [{"name": f"RX {EVIL}", "vram_gb": 6.0}], "cores": 8, "torch": "2.10.0"},
@@ -147,13 +135,7 @@ def _facts(layers: int, engine: str) -> dict:
         "run": {"classes": ["cat", EVIL, '"><img src=x onerror="window.harmed=1">']},
         "broken_images": {f"images/{EVIL}.jpg": 2},
         "findings": [
-            {
-                "id": "no-kernels",
-                "severity": "warning",
-                "finding": f"found {EVIL}",
-                "remedy": "do this",
-                "sources": ["x#1"],
-            }
+            {"id": "no-kernels", "severity": "warning", "finding": EVIL, "remedy": "do this", "sources": ["x#1"]}
         ],
     }
 

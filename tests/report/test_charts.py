@@ -6,7 +6,7 @@ import pytest
 
 from yolo_rocm.report import charts
 from yolo_rocm.report.charts import Chart, Line, of_runs
-from yolo_rocm.report.drawing import HEIGHT, WIDTH, drawing
+from yolo_rocm.report.drawing import drawing
 from yolo_rocm.report.run_data import read_run
 
 from ..tables import each_row
@@ -29,15 +29,13 @@ def test_speed_and_device(tmp_path):
     assert [round(v, 1) for v in rates.lines[0].y] == [36.9, 158.4, 158.4]
     assert [round(v, 2) for v in waits.lines[0].y] == [0.83, 0.83, 0.83]  # percent
     assert {each.name: each.y[0] for each in stages.lines} == {"load": 1.0, "augment": 2.0, "collate": 0.1}
-    found = charts.device(run)
-    assert shown(found) == {
+    assert shown(charts.device(run)) == {
         "GPU memory": {"in use": 4000 / 1024, "held by torch": 3500 / 1024, "card": 6128 / 1024},
         "Utilisation": {"GPU": 97, "CPU": 45},
         "Temperature": {"GPU": 60},
         "Power": {"GPU": 110},
         "Host memory": {"in use": 9000 / 1024},
     }
-    assert [chart.unit for chart in found] == ["GB", "%", "°C", "W", "GB"]
     assert shown(charts.learning(run)) == {
         "Training losses": {"box": 3.0, "cls": 2.0},
         "Validation losses": {"box": 4.0},
@@ -74,8 +72,6 @@ def test_lines_lie_where_their_values_are():
     assert drawn["lines"][0]["path"] == f"M{left}.0 {bottom}.0h0L{third} 10.0M{right}.0 {middle}h0"
     assert drawn["y_ticks"] == [(bottom, "0"), (middle, "5"), (10, "10")]
     assert [label for _, label in drawn["x_ticks"]] == ["0", "1", "2", "3"]
-    assert 0 < left < right <= WIDTH
-    assert bottom < HEIGHT
 
 
 @each_row(

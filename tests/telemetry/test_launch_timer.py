@@ -89,6 +89,4 @@ def test_medians_wait_for_the_device_and_prefer_warm_steps():
     assert medians.of(5)[0] == 3
     late.has_passed = lambda: True
     assert medians.of(5) == (4, {"a": 2.5})
-    medians.take(10, SimpleNamespace(has_passed=lambda: True, result=lambda: {"a": 0.0}))
-    assert medians.of(5) == (5, {"a": 2.5})  # of the steps that have the value at all
     assert Medians().of(5) == (0, {})

@@ -29,10 +29,6 @@ def test_steps_like_all_others_show_what_the_host_takes():
     assert sampled(20, 100, what=LAUNCH) == [*((1, batch) for batch in (8, 9, 10)), (10, 3), (20, 3)]
 
 
-def test_none_when_not_wanted():
-    assert sampled(20, 10, wanted=False) == []
-
-
 def step(steps: SampledSteps, report) -> None:
     if steps.batch_starts() == LAYERS:
         steps.begin(report, None, torch.device("cpu"))
@@ -99,14 +95,3 @@ def test_the_last_cold_step_is_one_of_the_first_epoch():
         return found
 
     assert (cold(9), cold(2)) == ([(1, 4)], [])
-
-
-def test_a_step_that_broke_is_not_timed_on_in_the_next():
-    steps = SampledSteps()
-    steps.epoch_starts()
-    with patched(("cpu",), "gemm") as report:
-        for _ in range(7):
-            step(steps, report)  # none ends
-        assert report.timer is not None
-        steps.batch_starts()
-        assert report.timer is None

@@ -69,14 +69,12 @@ def test_the_table_covers_the_training_and_the_thread_ends_with_it(run):
     if sys.platform == "linux":
         assert {row["source"] for row in rows} == {"proc"}
         assert all(float(row["host_memory_mb"]) > 0 for row in rows)
-        assert any(0 <= float(row["host_cpu_percent"] or -1) <= 100 for row in rows)
     assert all(row["busy_percent"] == row["vram_used_mb"] == row["torch_reserved_mb"] == "" for row in rows)
 
 
 def test_every_layer_has_times_and_they_fit_into_the_step(run):
     report = json.loads((run[0] / "rocm.json").read_text())
     assert report["step"]["steps"] == [5, 6, 7]
-    assert report["step"]["sampled_steps"] == 3
     rows = report["convolutions"]["layers"]
     trained = {row["layer"]: row["times_ms"] for row in rows if row.get("times_ms")}
     layers = {row["layer"] for row in rows}
@@ -98,7 +96,6 @@ def test_the_step_is_split_by_class_of_operator(run):
     assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.2)  # medians of classes
     # All activations of this model are computed with the BatchNorm before them.
     assert [kind for kind, ms in classes.items() if ms <= 0] == ["activation"]
-    assert "host_ms" not in step  # there is no device to wait for it
 
 
 @pytest.mark.once

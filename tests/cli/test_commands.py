@@ -11,9 +11,11 @@ import sys
 
 import pytest
 import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 from yolo_rocm.cli.main import app
+from yolo_rocm.cli.options import print_table
 
 from ..pseudo_terminal import all_of
 from ..tables import each_row
@@ -134,3 +136,10 @@ def test_a_terminal_gets_styles_unless_no_color_is_set(words, place):
     assert not ESCAPE.search(plain)
     if words != ("presets", "no-such-one"):  # errors are plain everywhere
         assert ESCAPE.search(written(NO_COLOR=""))
+
+
+def test_brackets_in_a_table_are_text(capsys):
+    print_table(("a", "b"), [("bad [/red] tag", "[bold]x[/bold]"), (), (Text("styled", style="bold"),)], "run [/1]")
+    shown = capsys.readouterr().out
+    for words in ("bad [/red] tag", "[bold]x[/bold]", "styled", "run [/1]"):
+        assert words in shown

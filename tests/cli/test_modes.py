@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from ultralytics.engine.model import Model
 
 from yolo_rocm import api
 from yolo_rocm.cli import main
@@ -112,14 +110,6 @@ def test_export_prints_the_file_last(command, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "best.export"
 
 
-@pytest.mark.deep  # Ultralytics' own, under a preset as the others
-@pytest.mark.skipif("format" not in inspect.signature(Model.benchmark).parameters, reason="it takes all formats")
-def test_benchmark(command, weights, made_data, log):
-    command("benchmark", f"model={weights}", "format=torchscript", f"data={made_data()}", *WORDS)
-    assert "Benchmarks complete" in log.text
-    assert "Benchmark failure" not in log.text
-
-
 @pytest.mark.parametrize(
     ("mode", "arguments", "text"),
     [
@@ -187,12 +177,3 @@ def test_a_file_of_cfg_is_read_as_one_that_comes_first(tmp_path):
     assert parse([f"cfg={first}", "detect"])["task"] == "detect"
     first.write_text("cfg: other.yaml\nepochs: 2\n")
     assert parse([f"cfg={first}"]) == {"epochs": 2}
-
-
-def test_mistakes_end_the_command_with_1_and_no_words_with_2(monkeypatch, capsys):
-    for words, code in ((("val", "model=m.pt", "imgz=3", "preset=cpu"), 1), (("predict",), 2)):
-        monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
-        with pytest.raises(SystemExit) as end:
-            main.main()
-        assert end.value.code == code
-    assert "did you mean 'imgsz'?" in capsys.readouterr().err

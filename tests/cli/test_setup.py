@@ -175,34 +175,3 @@ def test_words_in_the_order_of_ultralytics(words, meant):
     from yolo_rocm.cli.options import in_our_order
 
     assert in_our_order(words) == meant
-
-
-@each_row(
-    ("name", "preset"),
-    [
-        ("7900 xtx", "rx7900xtx"),
-        ("AMD Radeon RX 7900 XTX", "rx7900xtx"),
-        ("Ryzen AI Max+ 395", "strixhalo"),
-        ("Ryzen AI Max+ PRO 395", "strixhalo"),
-        ("strix halo", "strixhalo"),
-        ("steam deck", "vangogh"),
-        ("van gogh", "vangogh"),
-        ("780m", "radeon780m"),
-        ("gfx1151", "strixhalo"),
-        ("mi 355x", "mi350x"),
-    ],
-)
-def test_presets_by_what_people_call_their_card(name, preset):
-    from yolo_rocm.preset.files import find
-
-    assert find(name)[0].stem == preset
-
-
-def test_a_name_that_fits_several_cards_offers_all_of_them():
-    from yolo_rocm.errors import PresetError
-    from yolo_rocm.preset.files import find
-
-    for name in ("7900", "gfx1100"):
-        with pytest.raises(PresetError, match=r"Near it: .*rx7900gre, rx7900xt, rx7900xtx") as error:
-            find(name)
-        assert "did you mean" not in str(error.value)

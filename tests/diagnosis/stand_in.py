@@ -37,7 +37,6 @@ SCHEMA = {
     "vendor": {"conv": dict, "norm": dict},
     "triton": str,
     "hip": str,
-    "predict": list,
 }
 FINDING_KEYS = {"id", "severity", "finding", "remedy", "sources"}
 PROBE_KEYS = {"name", "status", "message", "error", "seconds", "detail"}

@@ -73,18 +73,6 @@ def test_a_kernel_is_qualified_before_its_first_use(events, bad_factor):
     assert bad.ran == ["forward"] * 2  # and not at its own size
 
 
-def test_what_becomes_a_candidate_because_another_is_left_out_is_qualified_too(monkeypatch):
-    """Nothing that fits the budget works: what does not fit is a candidate now, and has to work as well."""
-    fitting, large = (Compiled(name, lambda result: result * 1.01) for name in ("fitting", "large"))
-    large.kernel = "another"
-    operator = Products(fitting, large, plain := Plain())
-    taken = {"fitting": 1 << 20, "large": 3 << 20, "plain": 3 << 20}
-    monkeypatch.setattr(operator, "smallest_workspace", lambda algorithm, problem: taken[algorithm.name])
-    assert planner_of(operator, memory_mb=2).candidates(Product(4)) == [fitting]
-    assert planner_of(operator, memory_mb=2).checked_candidates(Product(4)) == [plain]
-    assert (fitting.ran, large.ran) == (["forward"], ["forward"])
-
-
 def test_the_nearest_size_is_found_on_disk_and_the_store_is_read_through_once(monkeypatch):
     """By a planner of another process, for shapes that nobody has measured."""
     reads, taken_apart = [], plan_store.layer_and_size
@@ -127,11 +115,3 @@ def test_a_plan_that_names_an_algorithm_that_is_gone_is_measured_again(caplog, e
     assert planner.unmeasured([Product(16), Product(20)]) == [Product(16)]
     assert names(planner.plan(Product(16))) == ["other", "other"]  # of the nearest size that can be used
     assert events.ids == ["plans.outdated"]
-
-
-def test_what_is_not_remembered_lasts_as_long_as_the_planner(folder):
-    operator = Products(Plain("other"), Plain())
-    planner = planner_of(operator, remember=False)
-    planner.use({Product(16): dict.fromkeys(operator.passes, "other")})
-    assert names(planner.plan(Product(16))) == names(planner.plan(Product(20))) == ["other", "other"]
-    assert not list(folder.glob("toy-*"))

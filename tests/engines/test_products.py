@@ -131,11 +131,3 @@ def test_torchs_own_is_kept_with_a_warning_where_there_is_no_other(fresh, events
     assert ours.plan(Product(6))["forward"].algorithm.name == "other"
     with pytest.raises(EngineError, match="wrong: it gives wrong numbers"):
         planner_of(Products(Plain("wrong", bad)), "gemm", remember=False).plan(Product(5))
-
-
-def test_torch_as_it_is_is_not_compared(fresh):
-    """A user on a CPU, or with engine vendor, waits for nothing."""
-    native = Plain()
-    native.engine = "vendor"
-    planner_of(Products(native), "vendor", remember=False).plan(Product(5))
-    assert native.ran == []

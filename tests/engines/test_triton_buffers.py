@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -47,27 +46,6 @@ def test_settings_are_off_inside_and_put_back_even_after_an_error(monkeypatch, v
     for gfx in ("gfx1030", "gfx1100", "gfx90a", ""):
         with without_broken_buffers(gfx):
             assert (os.environ.get(VARIABLE), getattr(amd, KNOB)) == (variable, before)
-
-
-def test_threads_that_compile_at_once_count(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
-    entered, leave, seen = threading.Event(), threading.Event(), []
-
-    def compile_slowly():
-        with without_broken_buffers("gfx1010"):
-            entered.set()
-            leave.wait(60)
-            seen.append(os.environ.get(VARIABLE))
-
-    thread = threading.Thread(target=compile_slowly)
-    thread.start()
-    assert entered.wait(60)
-    with without_broken_buffers("gfx1010"):
-        pass
-    leave.set()
-    thread.join(60)
-    assert seen == ["0"]
-    assert VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize(

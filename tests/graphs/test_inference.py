@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-import weakref
 
 import pytest
 import torch
@@ -102,21 +100,6 @@ def test_algorithms_are_measured_after_more_calls_than_a_picture_makes():
     assert given.tuned == [1]
 
 
-@pytest.mark.parametrize(
-    ("first", "then"), [(torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode)]
-)
-def test_a_pass_recorded_in_one_mode_is_replayed_in_the_other(first, then):
-    given = Computed()
-    with first():
-        for number in range(BEFORE + 1):
-            given.networks(given.model, given.model.compute, image(number))
-    assert given.networks.recorded == 1
-    with then():
-        found = given.networks(given.model, given.model.compute, image(9))[0]
-        wanted = copy.deepcopy(given.model).compute(image(9))[0]
-    assert torch.allclose(found, wanted, atol=2e-5)
-
-
 def test_a_network_that_counts_its_passes_is_not_recorded():
     given = Computed()
     compute, calls = given.model.compute, []
@@ -205,13 +188,3 @@ def test_graph_off_measures_the_layout_alone():
         assert given.check(image(number)).stride()[1] != 1 or number >= BEFORE
     assert given.networks.recorded == 0
     assert given.said[0].endswith("in channels_last, not recorded: rocm.predict.graph=off")
-
-
-def test_nothing_keeps_a_model_alive():
-    given = Computed("off")  # a stand-in holds functions, a graph does not
-    for number in range(BEFORE + 2):
-        given(image(number))
-    gone = weakref.ref(given.model)
-    given.model = None
-    gc.collect()
-    assert gone() is None

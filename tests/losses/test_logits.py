@@ -294,13 +294,3 @@ def test_a_compiler_finds_torchs_function_in_one_graph():
         torch.compiler.reset()
         found = torch.compile(loss, backend="eager", fullgraph=True)(x, targets)
     torch.testing.assert_close(found, OWN(x, targets))
-
-
-def test_what_calls_the_function_can_be_scripted(device):
-    """TorchScript reads its source, and what the names in it mean."""
-    x, targets = made(device)
-    wanted = ORIGINAL(x, targets)
-    with logits.fused_logit_losses():
-        scripted = torch.jit.script(nn.BCEWithLogitsLoss())
-        assert torch.equal(scripted(x, targets), wanted)
-    assert torch.equal(scripted(x, targets), wanted)

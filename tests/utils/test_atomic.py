@@ -19,13 +19,6 @@ def test_text_and_bytes(tmp_path, content):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"file": "für alle\n".encode()}
 
 
-def test_a_function_writes_next_to_the_name(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    assert write_file(path, lambda staged: staged.write_text(f"new, after {path.read_text()}"))
-    assert path.read_text() == "new, after old"
-
-
 def test_a_function_that_writes_nothing_leaves_the_old_file(tmp_path):
     (tmp_path / "file").write_text("old")
     assert not write_file(tmp_path / "file", lambda staged: None)

@@ -73,34 +73,11 @@ def test_a_process_that_was_forked_meanwhile_does_not_hold_it(tmp_path):
         child.join()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_without_locks_nobody_waits(tmp_path, monkeypatch, number):
+def test_without_locks_nobody_waits(tmp_path, monkeypatch):
     def take(file):
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(file_lock, "_take", take)
     monkeypatch.setattr(file_lock, "_release", lambda file: pytest.fail("nothing is held"))
     with locked(tmp_path / "a.lock"), locked(tmp_path / "a.lock"):
         pass
-
-
-AUDITED = """
-import sys
-hooks = []
-sys.addaudithook = hooks.append
-import yolo_rocm, torch
-from yolo_rocm import ultralytics_hooks
-from yolo_rocm.engines.plan_store import PlanStore
-from yolo_rocm.session.session import Session
-from yolo_rocm.diagnosis import vendor_health
-from yolo_rocm.engines.hip import store
-from yolo_rocm.inference import chooser, exported
-print(hooks, "filelock" in sys.modules)
-"""
-
-
-def test_nothing_of_ours_has_every_id_audited():
-    """A hook for audited events, which nobody can take away again, makes `id` seven times as slow."""
-    done = subprocess.run([sys.executable, "-c", AUDITED], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split("\n")[0] == "[] False"

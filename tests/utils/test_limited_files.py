@@ -19,14 +19,9 @@ from ..tables import each_row
 pytestmark = pytest.mark.once
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
-MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
-CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 90))
 HOSTILE = {
-    "alias bomb": (BOMB, "more than 20,000 values"),
-    "merge bomb": (MERGES, "more than 20,000 values"),
-    "chain of aliases": (CHAIN, "nested deeper than 32"),
-    "itself": ("a: &a [*a]\n", "*a contains itself"),
-    "itself under a name used before": ("a: &a [1]\nb: &a [*a]\n", "*a contains itself"),
+    "alias bomb": (BOMB, "*a0 repeats another value: write it out"),
+    "merge key": ("a: &a {k: v}\nb: {<<: *a}\n", "*a repeats another value"),
     "brackets": ("a: " + "[" * 200_000 + "\n", "nested deeper than 32"),
     "many keys": ("".join(f"key{n}: 1\n" for n in range(1_000_000)), "KiB"),
     "long number": ("a: " + "1" * 400_000 + "\n", "a value of more than 20,000 characters"),
@@ -34,7 +29,6 @@ HOSTILE = {
     "code": ("a: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),
     "no boolean": ("a: !!bool foo\n", "not YAML: 'foo'"),
     "unhashable key": ("? {a: 1}\n: 2\n", "unhashable key"),
-    "undefined": ("a: *b\n", "undefined alias"),
     "two documents": ("a: 1\n---\nb: 1\n", "expected a single document"),
     "syntax": ("a: 1\nb: [\n", "line 3, column 1"),
 }
@@ -62,16 +56,14 @@ def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words)
 
 
 def test_what_people_write_is_read(tmp_path):
-    text = (
-        "base: &b {workers: 2, timeout: 60}\nloader: {<<: *b, workers: 4}\nname: \u00df\nno: ~\nlist: [1, [2, [3]]]\n"
-    )
-    found = parse_yaml(text)
-    assert found["loader"] == {"workers": 4, "timeout": 60}
+    found = parse_yaml("name: \u00df\nno: ~\nlist: [1, [2, [3]]]\n")
     assert (found["name"], found[False], found["list"]) == ("\u00df", None, [1, [2, [3]]])
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfepochs: 3\r\nname: x\r\n")  # as Windows' editor saves it
     assert read(tmp_path / "bom.yaml") == {"epochs": 3, "name": "x"}
-    deep = "[" * 28 + "]" * 28
-    assert parse_yaml(deep) is not None
+    deep = "[" * 32 + "]" * 32
+    assert parse_yaml(f"{deep}\n") is not None
+    with pytest.raises(UnreadableError, match="nested deeper than 32"):
+        parse_yaml(f"[{deep}]\n")
     many = "\n".join(f"k{n}: {n}" for n in range(9_000))
     assert len(parse_yaml(many)) == 9_000
     assert len(parse_yaml("a: " + "x" * 19_000)["a"]) == 19_000

@@ -29,9 +29,9 @@ def clock(monkeypatch):
 
 
 def lines_of(clock, seconds, total, **options):
-    """Run `total` timed steps of so many seconds and return what was written."""
+    """Run `total` steps of so many seconds and return what was written."""
     stream = io.StringIO()
-    with progress("working", timed=True, stream=stream, **options) as show:
+    with progress("working", stream=stream, **options) as show:
         show(0, total)
         for done in range(1, total + 1):
             clock.t += seconds
@@ -40,8 +40,8 @@ def lines_of(clock, seconds, total, **options):
 
 
 def test_long_work_says_how_far_it_is_and_what_is_left(clock):
-    assert lines_of(clock, 0.05, 30) == []  # short work says nothing
-    assert lines_of(clock, 1.0, 20) == [
+    assert lines_of(clock, 0.05, 30, timed=False) == []  # short work says nothing
+    assert lines_of(clock, 1.0, 20, timed=False) == [
         "working: 2 of 20, about 18 s left",
         "working: 7 of 20, about 13 s left",
         "working: 12 of 20, about 8 s left",
@@ -60,8 +60,8 @@ def test_work_that_ends_in_an_error_says_where(clock):
     assert [duration(seconds) for seconds in (0.2, 59.6, 150)] == ["1 s", "60 s", "2 min"]
 
 
-def test_known_long_work_says_so_at_once_and_a_limit_ends_the_wait(clock):
-    assert lines_of(clock, 6.0, 4, slow=True, limit_s=20)[:3] == [
+def test_what_is_measured_says_so_at_once_and_a_limit_ends_the_wait(clock):
+    assert lines_of(clock, 6.0, 4, timed=True, limit_s=20)[:3] == [
         "working: 0 of 4",
         "working: 1 of 4",  # one step tells no speed: it holds what happens once, a compilation
         "working: 2 of 4, about 8 s left",  # not 12: then time is up
@@ -77,11 +77,12 @@ def test_a_terminal_gets_a_bar_that_vanishes(no_color, timed, monkeypatch):
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(module, "_SHORT_S", 0.0)
     ours, theirs = pty.openpty()
     threads = set(threading.enumerate())
     with (
         os.fdopen(theirs, "w", encoding="utf-8") as stream,
-        progress("measuring", timed=timed, slow=True, stream=stream) as show,
+        progress("measuring", timed=timed, stream=stream) as show,
     ):
         for done in range(4):
             show(done, 3)

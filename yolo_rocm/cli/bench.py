@@ -54,7 +54,7 @@ def bench_loader(
         raise typer.BadParameter("give the YAML of a detection data set")
     out = folder(given["out"])
     wanted = measure.ways(given["data"], **{key: given[key] for key in keys})
-    with stdout_for_json(as_json), progress("measuring loaders", timed=True, slow=True) as show:
+    with stdout_for_json(as_json), progress("measuring loaders", timed=True) as show:
         rows = measure.bench_loader(wanted, show)
     name = f"loader-{given['context']}-w{given['workers']}-b{given['batch']}-{given['imgsz']}"
     table, drawing = (out / f"{name}.{ending}" for ending in ("csv", "png"))

@@ -10,7 +10,7 @@ import typer
 from ..conv.names import PASSES
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_table, say
+from .options import BENCH_FOLDER, AsJson, cell, key_values, print_table, say
 
 
 def bench_conv(
@@ -49,7 +49,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     planner = Planner(str(given["engine"]), memory_mb=given["memory_mb"], remember=False, for_training=False)
     with (
         layers_of(given) as (device, layers),
-        progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
+        progress("measuring convolutions", timed=True) as show,
     ):
         rows = measure.bench_conv(layers, planner, show, quick=quick)
     measured = len({row.problem for row in rows})

@@ -47,7 +47,7 @@ def _bench_memory(words: list[str] | None) -> tuple[list[Holds], str, str]:
     keys["memory_mb"] = None  # that of the preset `generic`
     given = key_values(words, {**keys, "out": BENCH_FOLDER})
     out = folder(given["out"])
-    with progress("finding the largest batch", timed=True, slow=True) as show:
+    with progress("finding the largest batch", timed=True) as show:
         found = memory.rows({key: given[key] for key in keys}, device, show)
     dtype = "amp" if given["amp"] else "fp32"
     file = out / f"memory-{Path(given['model']).stem}-{dtype}-{given['vram_gb']:g}gb-{given['imgsz']}.csv"

@@ -34,7 +34,7 @@ def bench_predict(
     if given["model"] is None:
         raise typer.BadParameter("give the weights of a model, such as best.pt")
     out = folder(given["out"])
-    with stdout_for_json(as_json), progress("measuring ways to predict", timed=True, slow=True) as show:
+    with stdout_for_json(as_json), progress("measuring ways to predict", timed=True) as show:
         found = measure.bench_predict(given["model"], **{key: given[key] for key in keys}, progress=show)
     stem = f"predict-{Path(given['model']).stem}-{found.imgsz}-b{given['batch']}".replace(" ", "")
     table, drawing = (out / f"{stem}.{ending}" for ending in ("csv", "png"))

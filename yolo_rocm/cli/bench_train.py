@@ -11,7 +11,7 @@ import typer
 
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_table, say
+from .options import BENCH_FOLDER, AsJson, cell, key_values, print_table, say
 
 if TYPE_CHECKING:
     from ..bench.train_table import TrainRow
@@ -57,7 +57,7 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
     with threads_of_a_training(device):
         bench = measure.TrainBench(device=device, **sizes, profiled=True)
-        with progress("training steps, way after way", timed=True, slow=is_slow(given)) as show:
+        with progress("training steps, way after way", timed=True) as show:
             bench.run(ways, lambda done, total, _: show(done, total))
     table = tables.rows(ways, given["amp"])
     dtype = "amp" if given["amp"] else "fp32"

@@ -48,7 +48,7 @@ def certify(
     from ..utils.atomic import write_file
     from ..utils.progress import duration
 
-    check_writable(out_file, "--out", "my-card.json")
+    check_writable(out_file, "--out")
     machine = detect()
     device = bench.checked_device(device, machine)
     with stdout_for_json(as_json):

@@ -35,7 +35,6 @@ def doctor(
     probes: Annotated[
         bool, typer.Option(help="Run tests on the device, in processes that may crash without harm.")
     ] = True,
-    predict: Annotated[bool, typer.Option("--predict", help="Say which engines of prediction there are too.")] = False,
     as_json: AsJson = False,
     bundle: Annotated[
         Path | None,
@@ -52,11 +51,11 @@ def doctor(
             raise typer.BadParameter("--bundle is about this machine, and a log about its own: give one of them")
         raise typer.Exit(_read(log, as_json))
     if bundle is not None:
-        check_writable(bundle, "--bundle", "report.md")
+        check_writable(bundle, "--bundle")
     from ..diagnosis.doctor import doctor as examine
 
     with stdout_for_json(as_json), progress("examining") as show:
-        found = examine(preset, probes=probes, predict=predict, device=device, progress=show)
+        found = examine(preset, probes=probes, device=device, progress=show)
     if bundle is not None:
         from ..diagnosis.bundle import report
 
@@ -136,7 +135,6 @@ def _print(found: Diagnosis) -> None:
         below = (found.triton, found.hip)
         _print_probes([o for o in found.outcomes if not (o.status == "skipped" and o.message in below)])
         say(*_facts(found.outcomes), *_learned(found))
-    _print_predicting(found)
     machine = found.machine
     gpus = ", ".join(str(gpu) for gpu in machine.gpus) or "no GPU"
     stack = f"torch {machine.torch} ({machine.build}{f' {machine.hip}' if machine.hip else ''})"
@@ -146,25 +144,6 @@ def _print(found: Diagnosis) -> None:
         f"\n{gpus}; {machine.system} {machine.kernel or ''}; {stack}; Ultralytics {machine.ultralytics}; "
         f"Python {machine.python}\n{found.settings.why}",
     )
-
-
-def _print_predicting(found: Diagnosis) -> None:
-    """Print which engines can predict here, what to install for the others, and what is known to be wrong."""
-    if not found.predict:
-        return
-    say("")
-    rows = []
-    for facts in found.predict:
-        missing = [f"{name} is not installed" for name in facts["missing"]]
-        rows.append(
-            (facts["engine"], "no" if missing else "yes", "; ".join([facts["title"], *facts["devices"], *missing]))
-        )
-    print_table(("predict engine=", "usable", "what was found"), rows)
-    for facts in found.predict:
-        if facts["missing"]:
-            say(f"to install {facts['engine']}: {facts['install']}")
-        else:
-            say(*(f"known of {facts['engine']}: {fault}" for fault in facts["faults"]))
 
 
 def _print_probes(outcomes: Sequence[ProbeOutcome]) -> None:

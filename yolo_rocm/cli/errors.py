@@ -99,10 +99,8 @@ def end_in_one_line(error: BaseException) -> None:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those that led to it."""
-    seen: set[int] = set()
     each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
+    while each is not None:
         yield each
         each = each.__cause__ or each.__context__
 

@@ -53,29 +53,22 @@ def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any
     return params
 
 
-def check_writable(file: Path | None, option: str, example: str) -> None:
+def check_writable(file: Path | None, option: str) -> None:
     """Try before a long run whether its file can be written.
 
     Args:
         file: Where; None for a file in this folder.
         option: What names it.
-        example: A file name.
 
     Raises:
         ConfigError: It cannot.
     """
+    from ..bench.checks import folder
     from ..errors import ConfigError
-    from ..utils.atomic import problem_with
 
-    folder = Path() if file is None else file.parent
     if file is not None and file.is_dir():
-        raise ConfigError(f"{option} {file} is a folder. Name a file in it, such as {file / example}.")
-    problem = problem_with(folder)
-    if problem is not None:
-        raise ConfigError(
-            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
-            f"{option}."
-        )
+        raise ConfigError(f"{option} {file} is a folder. Name a file in it.")
+    folder(Path() if file is None else file.parent, f"the folder of {option}")
 
 
 # Words of `yolo` that are no modes.
@@ -173,8 +166,3 @@ def print_table(
 def cell(value: float | None, digits: int, unit: str = "") -> str:
     """Return a number for a table; a dash where there is none."""
     return "-" if value is None else f"{value:.{digits}f}{unit}"
-
-
-def is_slow(given: dict[str, Any]) -> bool:
-    """Return whether measuring a model at this size is known to take long: from a megapixel a batch on, a minute."""
-    return bool(given["batch"] * given["imgsz"] ** 2 >= 2**20)

@@ -8,7 +8,7 @@ import typer
 
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import AsJson, is_slow, key_values, print_table, say
+from .options import AsJson, key_values, print_table, say
 
 
 def tune(
@@ -51,8 +51,7 @@ def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]
     with layers_of(given) as (device, layers):
         problems = [layer.problem for layer in layers]
         waiting = len(planner.unmeasured(problems))
-        slow = bool(waiting) and is_slow(given)
-        with progress("measuring convolutions", timed=True, slow=slow, limit_s=DEFAULT_TUNE_SECONDS) as show:
+        with progress("measuring convolutions", timed=True, limit_s=DEFAULT_TUNE_SECONDS) as show:
             timings = planner.tune(problems, show)
     rows: list[dict[str, Any]] = []
     for problem in problems:

@@ -27,7 +27,6 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
         ("Environment", shown),
         ("Findings", data["findings"]),
         ("Probes", {row["name"]: f"{row['status']} {row['message'] or row['error']}" for row in data["probes"]}),
-        ("Prediction", {row["engine"]: "; ".join(row["devices"] + row["missing"]) for row in data["predict"]}),
         ("Settings", {"preset": data["preset"]["preset"], "why": data["preset"]["why"], **values}),
     ]
     verdict = data["verdict"]

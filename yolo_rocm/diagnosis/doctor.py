@@ -23,7 +23,6 @@ from .context import Context, import_error, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
-from .predict_engines import engine_facts
 from .probe_runner import Answers, child_command, run_probes
 from .probes import LONG_ROWS, all_probes
 from .vendor_health import Health
@@ -70,7 +69,6 @@ class Diagnosis:
         output: The end of what the probing processes printed.
         triton: Whether the engine `triton` is a candidate on the device: Triton's version, or why it is not.
         hip: Whether the engine `hip` is: what compiles its kernels, or why it is not.
-        predict: What is known of each engine of `yolo-rocm predict`, where that was asked for.
     """
 
     verdict: Verdict
@@ -82,7 +80,6 @@ class Diagnosis:
     output: str = ""
     triton: str = ""
     hip: str = ""
-    predict: Sequence[Mapping[str, Any]] = ()
 
     def __repr__(self) -> str:
         advice = f" Next: {self.verdict.next}" if self.verdict.next else ""
@@ -101,7 +98,6 @@ class Diagnosis:
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
             "triton": self.triton,
             "hip": self.hip,
-            "predict": list(self.predict),
         }
 
 
@@ -109,7 +105,6 @@ def doctor(
     preset: str | Path | Mapping[str, Any] = "auto",
     *,
     probes: bool = True,
-    predict: bool = False,
     device: str | None = None,
     limits: Limits | None = None,
     machine: Machine | None = None,
@@ -124,7 +119,6 @@ def doctor(
     Args:
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         probes: Whether to probe the device.
-        predict: Whether to say what is known of the engines of prediction too.
         device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
         limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
@@ -165,9 +159,7 @@ def doctor(
     triton = told.get("triton", triton_unasked(machine.torch))
     skipped = (o.message for o in outcomes if o.name.startswith("conv/hip/") and o.status == "skipped")
     hip = told.get("hip_engine") or next(skipped, hip_unasked(machine.torch))
-    engines = engine_facts(machine) if predict else ()
-    found = verdict, tuple(findings), outcomes, learned, machine, settings
-    return Diagnosis(*found, answers.output, triton, hip, engines)
+    return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.output, triton, hip)
 
 
 def probe_findings(

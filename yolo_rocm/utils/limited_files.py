@@ -1,9 +1,8 @@
-"""YAML and JSON that anybody may have written: size, depth and number of values are limited before it is built."""
+"""YAML and JSON that anybody may have written: size and depth are limited, and aliases refused, before it is built."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,6 @@ from .error_text import first_line
 
 # A configuration has some hundred values, and known_failures.yaml, the largest file of ours, some thousand.
 _YAML_BYTES: Final = 512 * 2**10
-_VALUES: Final = 20_000
 _DEPTH: Final = 32
 _LONGEST: Final = 20_000  # characters of one value: a number of 100,000 digits takes a second to read
 _JSON_BYTES: Final = 16 * 2**20
@@ -31,7 +29,7 @@ def read_yaml(path: Path) -> Any:
 
     Raises:
         OSError: It cannot be opened.
-        UnreadableError: It is not YAML, or larger or deeper than any configuration.
+        UnreadableError: It is not YAML, larger or deeper than any configuration, or has aliases in it.
     """
     return parse_yaml(_text(path, _YAML_BYTES))
 
@@ -41,7 +39,10 @@ def parse_yaml(text: str) -> Any:
     if len(text) > _YAML_BYTES:
         raise UnreadableError(f"more than {_YAML_BYTES // 2**10} KiB")
     try:
-        _measure(text)
+        depth = 0
+        for event in yaml.parse(text, Loader=_LOADER):  # which holds no tree
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            _refuse(event, depth)
         return yaml.load(text, Loader=_LOADER)
     except UnreadableError:
         raise
@@ -70,48 +71,13 @@ def read_json(path: Path) -> Any:
         raise UnreadableError(f"not JSON: {first_line(error)}") from None
 
 
-@dataclass
-class _Open:
-    """A sequence or mapping that is being read: its values so far, those behind aliases included, and their depth."""
-
-    anchor: str | None
-    values: int = 1
-    height: int = 1
-
-
-def _measure(text: str) -> None:
-    """Go through the events of the parser, which holds no tree, and stop at the first that is too much."""
-    known: dict[str, _Open] = {}  # by anchor
-    stack = [_Open(None)]
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            stack.append(_Open(event.anchor))
-            _allow(stack, 0, 0)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            done = stack.pop()
-            if done.anchor is not None:
-                known[done.anchor] = done
-            _allow(stack, done.values, done.height + 1)
-        elif isinstance(event, yaml.AliasEvent):
-            if any(each.anchor == event.anchor for each in stack):
-                raise UnreadableError(f"*{event.anchor} contains itself")
-            meant = known.get(str(event.anchor))  # None: the loader says that it is not defined
-            _allow(stack, meant.values if meant else 1, meant.height + 1 if meant else 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            if len(event.value) > _LONGEST:
-                raise UnreadableError(f"a value of more than {_LONGEST:,} characters")
-            if event.anchor is not None:
-                known[event.anchor] = _Open(None)
-            _allow(stack, 1, 1)
-
-
-def _allow(stack: list[_Open], values: int, height: int) -> None:
-    inner = stack[-1]
-    inner.values += values
-    inner.height = max(inner.height, height)
-    if sum(each.values for each in stack) > _VALUES:
-        raise UnreadableError(f"more than {_VALUES:,} values")
-    if len(stack) + inner.height > _DEPTH:
+def _refuse(event: yaml.Event, depth: int) -> None:
+    """Refuse what no configuration needs: a few aliases are billions of values, as the second is ten of the first."""
+    if isinstance(event, yaml.AliasEvent):
+        raise UnreadableError(f"*{event.anchor} repeats another value: write it out")
+    if isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
+        raise UnreadableError(f"a value of more than {_LONGEST:,} characters")
+    if depth > _DEPTH:
         raise UnreadableError(f"nested deeper than {_DEPTH}")
 
 

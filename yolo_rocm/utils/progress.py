@@ -1,7 +1,7 @@
 """Progress on stderr, with the time left as rich estimates it: rich's bar on a terminal, lines now and then elsewhere.
 
 Nothing disturbs what is being measured: with `timed` no thread runs next to the work, and the bar is drawn only when
-the work itself says how far it is.
+the work itself says how far it is, from its beginning on.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Pace(Progress):
 
     Args:
         limit_s: Seconds after which the work ends by itself, done or not.
-        slow: It is known to take long: a line is due at once.
+        at_once: The first line is due before the work has taken long.
         title: What is going on, for the bar.
         display: Options of rich's bar; it is not shown unless `disable` is False.
     """
 
-    def __init__(self, limit_s: float | None = None, *, slow: bool = False, title: str = "", **display: Any) -> None:
+    def __init__(self, limit_s: float | None = None, *, at_once: bool = False, title: str = "", **display: Any) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn()
         options = {"disable": True, "get_time": lambda: time.monotonic(), "speed_estimate_period": _RECENT_S, **display}
         super().__init__(*columns, **options)
         self.add_task(title, total=None, words="")
         (self._work,) = self.tasks
-        self._limit_s, self._slow = limit_s, slow
+        self._limit_s, self._at_once = limit_s, at_once
         self.line_at_s: float | None = None
 
     @property
@@ -49,7 +49,7 @@ class Pace(Progress):
     @property
     def is_long(self) -> bool:
         """Whether the work has taken long enough to be worth a word."""
-        return self._slow or self.elapsed_s >= _SHORT_S
+        return self._at_once or self.elapsed_s >= _SHORT_S
 
     def reached(self, done: int, total: int) -> None:
         """Take how far the work is."""
@@ -82,7 +82,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def progress(
-    title: str, *, timed: bool = False, slow: bool = False, limit_s: float | None = None, stream: TextIO | None = None
+    title: str, *, timed: bool = False, limit_s: float | None = None, stream: TextIO | None = None
 ) -> Iterator[Callable[[int, int], None]]:
     """Show on stderr, or on another stream, how far a piece of work is; yield what takes (done, all). See `Pace`."""
     stream = sys.stderr if stream is None else stream
@@ -90,7 +90,7 @@ def progress(
         yield lambda done, total: None
     elif is_terminal(stream):
         shown: dict[str, Any] = {"console": console(file=stream), "disable": False, "transient": True}
-        pace = Pace(limit_s, slow=slow, title=title, auto_refresh=not timed, redirect_stdout=False, **shown)
+        pace = Pace(limit_s, at_once=timed, title=title, auto_refresh=not timed, redirect_stdout=False, **shown)
         begin = threading.Timer(_SHORT_S, pace.start)
         if not timed:
             begin.start()
@@ -108,7 +108,7 @@ def progress(
                 begin.join()
             pace.stop()
     else:
-        pace, ending = Pace(limit_s, slow=slow), ", stopped after"
+        pace, ending = Pace(limit_s, at_once=timed), ", stopped after"
 
         def write(words: str) -> None:
             with suppress(OSError, ValueError):  # a pipe that nobody reads any more

@@ -133,11 +133,3 @@ def test_an_object_that_the_runtime_refuses_is_made_again_with_one_line(old, eve
     assert (calls.count("load"), calls.count("compile")) == (2, 1)
     (line,) = events.of("hip.unloadable")
     assert "cannot be loaded (hipModuleLoadData: other (200)): it is compiled again" in line
-
-
-def test_the_text_is_prelude_constants_and_source():
-    text = Program("int x;", "x.cpp", {"SIZE": 4, "TYPE": "float"}).text()
-    assert text.endswith('#define SIZE 4\n#define TYPE float\n#line 1 "x.cpp"\nint x;')
-    assert "#define KERNEL(threads)" in text
-    assert "#include" not in text
-    assert Program("int x;", "x.cpp") != Program("int x;", "x.cpp", {"SIZE": 4})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Machine, detect
 from yolo_rocm.install.plan import make_plan, package_source
-from yolo_rocm.install.shell import line, script
+from yolo_rocm.install.shell import line
 
 from .. import fake_trees
 from ..tables import each_row
@@ -49,15 +48,14 @@ def test_an_rx_5600_xt_on_ubuntu(linux):
         '.venv/bin/pip install ".[ultralytics,torch1]"',
         ".venv/bin/yolo-rocm doctor",
     ]
-    found = planned(machine)
-    assert "RX 5600 XT" in found.about[0]
-    assert "gfx1010" in found.about[0]
-    assert "Ubuntu 24.04.1 LTS" in found.about[1]
-    assert found.others[:2] == ("multi-arch", "cpu")
+    assert "RX 5600 XT" in planned(machine).about[0]
+    assert planned(machine).others[:2] == ("multi-arch", "cpu")
     other = commands(machine, stack="multi-arch", python="3.13")
     assert other[0] == "python3.13 -m venv .venv"  # the Python at hand, where there are wheels for it
     assert '"torch[device-gfx1010]" "torchvision[device-gfx1010]"' in other[1]
     assert commands(machine, python="3.13")[0] == "python3.10 -m venv .venv"
+    beside = commands(linux(fake_trees.RAPHAEL, fake_trees.RX7900XTX, fake_trees.RX9070XT))
+    assert "torch[device-gfx1100,device-gfx1201]" in beside[1]  # of an integrated GPU no kernels are used
 
 
 def test_an_rx_7900_xtx_on_windows():
@@ -66,11 +64,7 @@ def test_an_rx_7900_xtx_on_windows():
         r".venv\Scripts\pip install --index-url https://repo.amd.com/rocm/whl-multi-arch/ "
         '"torch[device-gfx1100]" "torchvision[device-gfx1100]"',
     ]
-    by_hand = [step for step in planned(WINDOWS, card="gfx1100").steps if step.by_hand]
-    assert any("Adrenalin" in step.text for step in by_hand)
-    assert all(step.source.startswith("https://") for step in by_hand)
-    shown = script(planned(WINDOWS, card="gfx1100"), "windows")
-    assert any(text.startswith("#    winget") for text in shown)  # a comment: `setup > file` must not run it
+    assert any("Adrenalin" in step.text for step in planned(WINDOWS, card="gfx1100").steps if step.by_hand)
 
 
 @pytest.mark.parametrize(("release", "told"), [("6.8.0-45-generic", True), ("6.18.4-arch1-1", False), ("7.0.1", False)])
@@ -85,7 +79,6 @@ def test_wsl_asks_for_the_card(linux):
     assert "--card" in planned(wsl).about[0]
     named = planned(wsl, card="7900 xtx")
     assert any("wsl --update" in step.text for step in named.steps)
-    assert "--card" not in named.about[0]
 
 
 @each_row(
@@ -111,11 +104,6 @@ def test_the_stack_of_a_card(linux, cards, options, stack, why):
     assert stack == "multi-arch" or not any(step.by_hand for step in found.steps)
 
 
-def test_kernels_are_for_all_cards_but_an_integrated_gpu_beside_one(linux):
-    assert "torch[device-gfx1100,device-gfx1201]" in commands(linux(fake_trees.RX7900XTX, fake_trees.RX9070XT))[1]
-    assert "torch[device-gfx1100]" in commands(linux(fake_trees.RAPHAEL, fake_trees.RX7900XTX))[1]
-
-
 @each_row(
     ("options", "message"),
     [
@@ -134,12 +122,6 @@ def test_a_mirror_takes_the_place_of_the_index(linux):
     machine = linux(fake_trees.RX5600XT)
     assert "--extra-index-url https://mirror/simple" in commands(machine, index="https://mirror/simple")[1]
     assert " --index-url https://mirror/simple" in commands(machine, card="nvidia", index="https://mirror/simple")[1]
-
-
-def test_the_plan_is_plain_data(linux):
-    data = json.loads(json.dumps(dataclasses.asdict(planned(linux(*[fake_trees.MI300X] * 8)))))
-    assert data["about"][0].startswith("card: 8 x AMD Instinct MI300X")
-    assert data["steps"][0]["command"] == ["python3.12", "-m", "venv", ".venv"]
 
 
 def test_where_pip_takes_this_package_from(tmp_path, monkeypatch):

@@ -24,12 +24,3 @@ def test_rows_name_stacks_that_have_kernels_for_their_cards():
     for row in found.before:
         for target in row.targets:
             assert found.cards_of(target) is not None
-
-
-def test_the_oldest_torch_keeps_numpy_1_in_both_commands():
-    """Ultralytics brings an OpenCV that brings numpy 2, under which torch 1.13.1 fails."""
-    old = table().stacks["rocm5.2"]
-    assert "numpy<2" in old.packages
-    assert "torch1" in old.extras
-    assert old.pythons == ("3.10",)
-    assert [name for name, stack in table().stacks.items() if not stack.has_one_command] == ["rocm5.2"]

@@ -88,12 +88,9 @@ def test_larger_images_make_smaller_batches(imgsz, batch):
     assert batch_for(24, imgsz=imgsz) == batch
     settings = resolve("auto", None, {"imgsz": imgsz}, machine=amd("gfx1100", 24))
     assert settings.preset.train["batch"] == batch
-    if imgsz is not None:
-        assert resolve("auto", machine=amd("gfx1100", 24)).for_images(imgsz).preset.train["batch"] == batch
-        written = resolve("auto", {"train": {"imgsz": imgsz}}, machine=amd("gfx1100", 24))
-        assert written.preset.train["batch"] == batch
-        assert written.for_images(None).preset.train["batch"] == batch
-        assert written.for_images(2560).preset.train["batch"] == 2
+    written = resolve("auto", {"train": {"imgsz": imgsz}}, machine=amd("gfx1100", 24))
+    assert written.preset.train["batch"] == written.for_images(None).preset.train["batch"] == batch
+    assert written.for_images(2560).preset.train["batch"] == 2
 
 
 def test_shared_memory_counts_half_and_few_large_images_keep_more():

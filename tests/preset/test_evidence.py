@@ -12,13 +12,7 @@ import yolo_rocm
 from yolo_rocm.errors import EvidenceError
 from yolo_rocm.hardware import Machine
 from yolo_rocm.preset import evidence
-from yolo_rocm.preset.evidence import (
-    Certificate,
-    Evidence,
-    file_name,
-    read_evidence,
-    seal,
-)
+from yolo_rocm.preset.evidence import Certificate, Evidence, file_name, read_evidence, seal
 from yolo_rocm.preset.files import config_root
 from yolo_rocm.preset.resolve import resolve
 
@@ -52,7 +46,6 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     path = write(tmp_path, "card.json", certificate())
     found = read_evidence(path)
     assert (found.file, found.data.card.gfx) == ("card.json", "gfx1010")
-    assert list(json.loads(path.read_text())) == sorted(certificate())
     path.write_text(json.dumps(json.loads(path.read_text())), encoding="utf-8")  # the same on one line
     assert read_evidence(path) == found
 
@@ -102,7 +95,7 @@ SPEAKS = {
     "a name that says nothing": (certificate(name="AMD Radeon Graphics", memory_gb=5.98), ["rx5600xt"]),
     "a name that no preset has": (certificate(name="Radeon Pro 5300"), []),
     "two cards of one name": (
-        certificate(name="Instinct MI50/MI60", gfx="gfx906", memory_gb=32.0, preset="mi60"),
+        certificate(name="Instinct MI50/MI60", gfx="gfx906", memory_gb=32, preset="mi60"),
         ["mi60"],
     ),
     "a preset of another card": (certificate(preset="rx5700xt"), []),
@@ -126,24 +119,19 @@ def test_for_which_presets_a_certificate_speaks(data, presets, sent):
 def test_what_a_preset_says(sent):
     """The newest file, of one day a failure before a pass; a preset of the user has its own words or its base's."""
     older = certificate(date="2026-01-01", failed=("doctor",))
-    sent(certificate(), certificate(date="2027-01-02", failed=("kernels", "demo"), presents_as="gfx1030"), older, CPU)
+    newest = {"date": "2027-01-02", "presents_as": "gfx1030"}
+    sent(certificate(**newest), certificate(**newest, failed=("kernels", "demo")), older, CPU)
     settings = resolve("rx5600xt", machine=LINUX)
     stack = "certified 2027-01-02 with torch 2.10.0, ROCm 7.0.1, yolo_rocm 0.1.0, engine gemm"
     assert settings.preset.evidence == (
         f"Radeon RX 5600 XT as gfx1030, {stack}: failed in demo, kernels; 1 of 2 older files failed"
     )
     assert settings.origins["evidence"] == "configs/evidence/1.json"
-    assert resolve("rx5700xt", machine=LINUX).preset.evidence == "none"
     own = {"base": "cpu", "name": "mine"}
     assert resolve({**own, "evidence": "my desk"}, machine=LINUX).preset.evidence == "my desk"
     of_cpu = resolve(own, machine=LINUX).preset.evidence
     assert of_cpu.startswith("CPU aarch64, certified")
     assert of_cpu.endswith("engine gemm (our engines, not this preset): passed")
-
-
-def test_a_pass_hides_no_failure_of_its_day(sent):
-    sent(certificate(), certificate(failed=("doctor",)))
-    assert ": failed in doctor; 0 of 1 older" in resolve("rx5600xt", machine=LINUX).preset.evidence
 
 
 def test_every_shipped_file_verifies_and_has_the_name_of_its_content():

@@ -62,9 +62,8 @@ def test_an_unknown_name_is_answered_with_a_few(name, near):
 
 def test_presets_may_stand_on_a_family_but_not_on_each_other(tmp_path):
     assert yolo_rocm.load_preset({"base": "family/rdna1", "name": "mine"}, machine=CARD).train["amp"] is False
-    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
-    write(one, f"base: {two}\n")
-    write(two, f"base: {one}\n")
+    one = write(tmp_path / "one.yaml", f"base: {tmp_path / 'two.yaml'}\n")
+    write(tmp_path / "two.yaml", f"base: {one}\n")
     with pytest.raises(PresetError, match="its own base"):
         resolve(one, machine=CARD)
 
@@ -108,12 +107,9 @@ def test_the_variable_says_what_auto_is(monkeypatch, tmp_path, own):
     assert resolve("auto", machine=CARD).preset.train["batch"] == 7
     path = write(tmp_path / "file.yaml", "train: {batch: 9}\n")
     monkeypatch.setenv(PRESET_VARIABLE, str(path))
-    settings = resolve("auto", machine=CARD)
-    assert settings.preset.train["batch"] == 9
-    assert settings.preset.name == "rx5600xt"
-    for nothing in ("auto", " ", ""):
-        monkeypatch.setenv(PRESET_VARIABLE, nothing)
-        assert resolve("auto", machine=CARD).preset.name == "rx5600xt"
+    assert resolve("auto", machine=CARD).preset.train["batch"] == 9
+    monkeypatch.setenv(PRESET_VARIABLE, " ")
+    assert resolve("auto", machine=CARD).preset.name == "rx5600xt"
     monkeypatch.setenv(PRESET_VARIABLE, "rx6701xt")
     with pytest.raises(PresetError, match="did you mean 'rx6"):
         resolve("auto", machine=Machine())

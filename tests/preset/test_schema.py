@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 import yolo_rocm
-from yolo_rocm.conv.plan import Planner
-from yolo_rocm.errors import ConfigError, PresetError
+from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.files import config_root
 from yolo_rocm.preset.resolve import resolve
@@ -53,14 +52,6 @@ def test_every_family_file_is_used_and_is_no_preset():
     assert not {name.removeprefix("family/") for name in families} & set(yolo_rocm.presets())
 
 
-def test_the_reported_settings_of_the_rx5600xt():
-    preset = resolve("rx5600xt", machine=LINUX).preset
-    loader = preset.loader
-    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
-    assert (preset.train["batch"], preset.train["amp"], preset.step.memory) == (16, False, "lean")
-    assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
-
-
 @each_row("name", yolo_rocm.presets())
 def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     from ultralytics.utils import DEFAULT_CFG_DICT
@@ -93,12 +84,6 @@ def test_auto(machine, name):
     assert name in settings.why
 
 
-def test_an_amd_card_under_a_torch_that_cannot_use_it_is_pointed_out():
-    settings = resolve("auto", machine=with_gpu("gfx1010", 6.0, build="cuda"))
-    assert "is a cuda build" in settings.notes[0]
-    assert "`yolo-rocm setup` prints" in settings.notes[0]
-
-
 def test_layers_merge_in_order(tmp_path):
     own = tmp_path / "mine.yaml"
     own.write_text("base: rx5600xt\nloader: {workers: 2}\ntrain: {batch: 4}\nconv: {memory_mb: 64}\n")
@@ -113,9 +98,7 @@ def test_layers_merge_in_order(tmp_path):
     assert rows["conv.engine"] == ("aten", "rocm")
     assert rows["conv.memory_mb"] == (64, str(own))
     assert rows["loader.timeout"] == (120, "default")
-    assert settings.preset.name == "rx5600xt"
-    assert settings.is_explicit("loader.workers")
-    assert not settings.is_explicit("loader.context")
+    assert [settings.is_explicit(key) for key in ("loader.workers", "loader.context")] == [True, False]
 
 
 def test_yaml_on_and_off_are_words_here():
@@ -129,10 +112,7 @@ WRONG = [
     ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    (
-        {"conv": {"engine": "fast"}},
-        "Allowed: auto, vendor, aten, gemm, triton, hip, or several of the last 5 joined by '+'",
-    ),
+    ({"conv": {"engine": "gemm+"}}, "triton, hip, or several of the last 5 joined by '+'"),
     ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
     ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
@@ -149,12 +129,3 @@ def test_mistakes_are_named(source, text):
     with pytest.raises(PresetError) as error:
         yolo_rocm.load_preset(source)
     assert text in str(error.value)
-
-
-@each_row("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
-def test_presets_refuse_engines_in_the_planners_words(setting):
-    with pytest.raises(ConfigError) as refused:
-        Planner(setting)
-    with pytest.raises(PresetError) as caught:
-        yolo_rocm.load_preset({"conv": {"engine": setting}})
-    assert str(caught.value) == f"wrong 'conv.engine' in preset argument: {refused.value}"

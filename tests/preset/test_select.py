@@ -54,23 +54,14 @@ def test_every_tree(tmp_path, tree):
     machine = detect(make_tree(tmp_path / "root", *TREES[tree]), os_name="linux", torch_folder=make_torch(tmp_path))
     settings = resolve("auto", machine=machine)
     values = {key: (value, origin) for key, value, origin in settings.rows()}
-    assert settings.preset.name == name
     assert settings.why.startswith(f"preset {name}: ")
-    assert "\n" not in settings.why
-    assert values["conv.engine"][0] == engine
-    assert values["conv.vendor"][0] == vendor
-    assert settings.preset.train.get("batch") == batch
-    assert settings.preset.train.get("amp") == amp
+    assert (values["conv.engine"][0], values["conv.vendor"][0]) == (engine, vendor)
+    assert (settings.preset.train.get("batch"), settings.preset.train.get("amp")) == (batch, amp)
     if memory:
         assert values["train.batch"][1] == f"configs/family/amd.yaml (auto: {memory})"
     if batch:
-        assert str(machine.gpu) in settings.why
-        assert "linux, torch 2.10.0 with ROCm 7.0.51831" in settings.why
-        assert values["step.layout"][0] in ("auto", "nchw")
+        assert f"{machine.gpu}, linux, torch 2.10.0 with ROCm 7.0.51831" in settings.why
         assert values["step.layout"][1].startswith("configs/family/")
-        assert values["evidence"][0] == "none"
-    origins = {origin.split(" (")[0] for _, origin in values.values()} - {"default"}
-    assert all(origin.startswith("configs/") for origin in origins)
 
 
 PYTORCH_ORG, MULTI_ARCH, OLD = "pytorch.org", "multi-arch", "torch 1.13.1+rocm5.2"
@@ -85,11 +76,7 @@ PLANNED = [
     ("rx7800xt", OLD, {OVERRIDE: ("11.0.0", "skip")}),  # has no gfx1100 kernels to run instead
     ("rx9070xt", PYTORCH_ORG, {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set")}),
     ("mi100", PYTORCH_ORG, {"TORCH_BLAS_PREFER_HIPBLASLT": ("0", "set")}),
-    (
-        "mi250",
-        PYTORCH_ORG,
-        {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set"), "HSA_NO_SCRATCH_RECLAIM": ("1", "skip")},
-    ),
+    ("mi250", PYTORCH_ORG, {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set"), "HSA_NO_SCRATCH_RECLAIM": ("1", "skip")}),
     ("raphael-beside-rx7900xtx", PYTORCH_ORG, {"ROCR_VISIBLE_DEVICES": ("1", "set")}),
     ("none", PYTORCH_ORG, {}),
 ]
@@ -108,13 +95,6 @@ def test_the_environment_planned(tmp_path, tree, kind, expected):
     decisions = variables.plan(resolve("auto", machine=machine).preset, machine)
     assert {d.name: (d.value, d.action) for d in decisions} == expected
     assert all(d.reason for d in decisions)
-
-
-def test_an_old_wheel_with_only_gfx1100(tmp_path):
-    root = make_tree(tmp_path / "root", trees.RX7800XT)
-    machine = detect(root, os_name="linux", torch_folder=make_torch(tmp_path, "2.0.1", "5.6.1", ["gfx1030", "gfx1100"]))
-    (decision,) = variables.plan(resolve("auto", machine=machine).preset, machine)
-    assert (decision.value, decision.action, decision.required) == ("11.0.0", "set", True)
 
 
 def test_windows(tmp_path):

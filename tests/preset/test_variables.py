@@ -77,12 +77,7 @@ def test_too_late_names_the_variable_what_it_does_and_the_way_out():
     decisions = environ.plan(load_preset("rx5600xt", machine=OLD), OLD)
     with pytest.raises(StackError) as error, environ.applied(decisions):
         pass
-    for words in (
-        f"{OVERRIDE}=10.3.0 comes too late",
-        "gfx1030 kernels",
-        "first torch.cuda call",
-        "cannot train without it",
-    ):
+    for words in (f"{OVERRIDE}=10.3.0 comes too late", "first torch.cuda call", "cannot train without it"):
         assert words in str(error.value)
     with environ.applied(decisions, needs_gpu=False) as late:
         assert OVERRIDE not in os.environ
@@ -152,18 +147,10 @@ def test_every_rank_has_miopen_folders_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setenv("MIOPEN_USER_DB_PATH", "/mine")
     assert "MIOPEN_USER_DB_PATH" not in {d.name for d in environ.plan(preset, OLD)}
     assert environ.plan(preset, Machine(build="cuda", torch="2.10.0")) == []
-    monkeypatch.setenv("LOCAL_RANK", "nonsense")
-    assert environ.plan(preset, OLD) == []
 
 
 def test_every_variable_of_every_preset_has_a_known_moment():
-    known = {
-        "HIP_ENABLE_DEFERRED_LOADING": Moment.TORCH,
-        "HIPBLASLT_X": Moment.TORCH,
-        "LD_X": Moment.PROCESS,
-        "MY_OWN": None,
-    }
-    assert {name: moment(name) for name in known} == known
+    assert [moment(name) for name in ("HIP_ENABLE_DEFERRED_LOADING", "MY_OWN")] == [Moment.TORCH, None]
     for preset in yolo_rocm.presets():
         for name in load_preset(preset).env:
             assert moment(name) is not None, f"{preset}: {name}"

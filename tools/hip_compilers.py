@@ -119,7 +119,7 @@ def by_hiprtc(library: str, source: str, defines: Defines, target: str) -> Compi
         subprocess.CalledProcessError: LLVM's tools cannot read the object.
     """
     options = Target("hip", target).options()
-    code, _ = _rtc(library).compile(program_of(source, defines).text(), source, options)
+    code = _rtc(library).compile(program_of(source, defines).text(), source, options)
     return read_needs(as_assembly(code, target))
 
 

@@ -10,7 +10,6 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from yolo_rocm.cli import main
 from yolo_rocm.cli.main import app
 from yolo_rocm.install import plan
 
@@ -134,28 +133,6 @@ def test_env_is_ready_to_paste_and_hides_names(monkeypatch):
         assert word in done.output
     assert "0123456789abcdef" not in done.output
     assert "somebody" not in done.output
-
-
-@each_row(
-    ("words", "meant"),
-    [
-        (["doctor", "preset=cpu", "train.log"], ["doctor", "--preset=cpu", "train.log"]),
-        (["demo", "epochs=5", "preset=7900 xtx"], ["demo", "--epochs=5", "--preset=7900 xtx"]),
-        (["run", "preset=cpu", "--rocm", "conv.engine=gemm", "x.py", "preset=y", "epochs=3"],
-         ["run", "--preset=cpu", "--rocm", "conv.engine=gemm", "x.py", "preset=y", "epochs=3"]),
-        (["run", "-m", "preset=y"], ["run", "-m", "preset=y"]),
-        (["train", "preset=cpu", "data=x"], ["train", "preset=cpu", "data=x"]),
-        (["bench", "conv", "preset=cpu"], ["bench", "conv", "preset=cpu"]),
-        (["report", "a=b"], ["report", "a=b"]),
-        (["nothing", "preset=cpu"], ["nothing", "preset=cpu"]),
-        ([], []),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_key_value_is_an_option_where_there_is_one(words, meant):
-    from yolo_rocm.cli.options import with_options
-
-    assert with_options(words, main._commands()) == meant
 
 
 @each_row(

@@ -102,16 +102,3 @@ def test_neither_another_layer_nor_another_budget_is_near():
     ):
         assert "by heuristics" in planner.plan(problem)["forward"].reason
     assert names(planner_of(operator).plan(Product(17))) == ["other", "other"]
-
-
-def test_a_plan_that_names_an_algorithm_that_is_gone_is_measured_again(caplog, events):
-    caplog.set_level("INFO")
-    operator = Products(Plain("other"), Plain())
-    planner_of(operator).use({
-        Product(16): {"forward": "removed since", "backward": "other"},
-        Product(20): {"forward": "other", "backward": "other"},
-    })  # fmt: skip
-    planner = planner_of(operator)
-    assert planner.unmeasured([Product(16), Product(20)]) == [Product(16)]
-    assert names(planner.plan(Product(16))) == ["other", "other"]  # of the nearest size that can be used
-    assert events.ids == ["plans.outdated"]

@@ -77,7 +77,6 @@ def test_a_terminal_gets_a_bar_that_vanishes(no_color, timed, monkeypatch):
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(module, "_SHORT_S", 0.0)
     ours, theirs = pty.openpty()
     threads = set(threading.enumerate())
     with (

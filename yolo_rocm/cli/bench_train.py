@@ -107,22 +107,12 @@ def _print(rows: Sequence[TrainRow], title: str) -> None:
         f"*: what the preset {PRESET} runs. NHWC: channels_last. A step is forward, loss, backward, clipping and SGD; "
         "the median of interleaved turns, TF32 off, the vendor library searching for its fastest kernels "
         "(cudnn.benchmark). Ratios are to the faster layout of stock and of vendor off, medians of each round's, but "
-        "for what is compiled. Loss: after two steps."
+        "for what is compiled. Loss: after two steps. docs/benchmarks.md says what the other columns are."
     )
     if any(row.busy_ms is not None for row in rows):
         _print_columns(rows, _BUSY, "milliseconds of a step, by what they were for")
-        say(
-            "Busy: time of the GPU's kernels in profiled steps; those that run at the same time count once, each in "
-            "its class. Waited: the rest of the median step, in which the GPU waited for the host. On a CPU: time that "
-            "the operators took themselves, profiler included."
-        )
     if any(row.peak_mb for row in rows):
         _print_columns(rows, _MEMORY, "memory")
-        say(
-            "Peak: memory allocated in timed steps, each way alone. Requested: what tensors and workspaces have asked "
-            "for of it, without what the allocator leaves unsplit. Reserved: what the process holds of the card, with "
-            "what it keeps for later."
-        )
 
 
 def _print_columns(rows: Sequence[TrainRow], columns: Mapping[str, tuple[str, int, str]], title: str) -> None:

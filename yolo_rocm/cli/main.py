@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ from .env import env
 from .errors import DEBUG, end_in_one_line, split_debug
 from .loader import loader
 from .modes import add_modes
-from .options import KEY_VALUES, PlainFlags, in_our_order, say, with_options
+from .options import KEY_VALUES, PlainFlags, in_our_order, say
 from .presets import presets
 from .report import report
 from .run import OptionsBeforeTarget, run
@@ -76,12 +76,6 @@ app.command(rich_help_panel=_MEASURE, epilog="Example: yolo-rocm loader --preset
 app.command(rich_help_panel=_MEASURE, epilog="Example: yolo-rocm certify --out my-card.json")(certify)
 
 
-def _commands() -> dict[str, Any]:
-    """Return the commands by name."""
-    group: Any = typer.main.get_command(app)
-    return dict(group.commands)
-
-
 def _show(event: str, line: str, warning: bool) -> None:
     """Print a line of the log of a command that trains nothing, such as `tune`."""
     from ..ultralytics_hooks.log import PREFIX
@@ -98,7 +92,7 @@ def main() -> None:
     debug, words = split_debug(sys.argv[1:])
     try:
         with log_lines(_show):
-            app([*words[:debug], *with_options(in_our_order(words[debug:]), _commands())], prog_name="yolo-rocm")
+            app([*words[:debug], *in_our_order(words[debug:])], prog_name="yolo-rocm")
     except Exception as error:
         if debug:
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -99,35 +99,6 @@ def in_our_order(words: list[str]) -> list[str]:
         if words[0] in TASKS:
             raise ConfigError(f"'{words[0]}' is a task, and needs a mode: `yolo-rocm {words[0]} train data=...`.")
     return [_OTHER_WORDS.get(words[0], words[0]), *words[1:]] if words else words
-
-
-def with_options(words: list[str], commands: Mapping[str, Any]) -> list[str]:
-    """Turn `key=value` into `--key=value` where a command has such an option, so that `preset=` is right everywhere.
-
-    Commands that take `key=value` themselves get them as they are, and so does what `run` runs.
-
-    Args:
-        words: The words of a command line.
-        commands: The commands by name.
-    """
-    command = commands.get(words[0]) if words else None
-    if command is None or hasattr(command, "commands") or command.context_settings.get("allow_extra_args"):
-        return words
-    taking = [p for p in command.params if p.param_type_name == "option" and not p.is_flag]
-    options = {name for parameter in taking for name in parameter.opts if name.startswith("--")}
-    turned, rest = [words[0]], list(words[1:])
-    while rest:
-        word = rest.pop(0)
-        key, separator, _ = word.partition("=")
-        if separator and f"--{key}" in options:
-            word = f"--{word}"
-        elif word in options and rest:
-            turned.append(word)
-            word = rest.pop(0)
-        elif words[0] == "run" and not word.startswith("--"):
-            return [*turned, word, *rest]  # from here on the words are the script's
-        turned.append(word)
-    return turned
 
 
 def key_values(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections.abc import Iterable
@@ -41,7 +40,6 @@ class PlanStore:
         folder: Where the file is; the cache folder by default.
         kind: What is kept, as its file is called.
         on_disk: Whether there is a file; otherwise plans last as long as the object.
-        known: Names of the algorithms there are; plans with others are left out and measured again. Empty: all.
 
     Attributes:
         keeps: Whether later runs have the plans too: there is a file, and the last ones could be written to it.
@@ -53,10 +51,8 @@ class PlanStore:
         folder: Path | None = None,
         kind: str = "conv",
         on_disk: bool = True,
-        known: frozenset[str] = frozenset(),
     ) -> None:
-        self._on_disk, self._known = on_disk, known
-        self.keeps = on_disk
+        self._on_disk = self.keeps = on_disk
         self.path = Path(f"{kind}.json")
         if on_disk:
             name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
@@ -78,13 +74,7 @@ class PlanStore:
                 text = "tuned choices in %s cannot be read (%s): they will be measured again"
                 log("plans.unreadable", text, self.path, error)
             return {}
-        if not self._known:
-            return dict(entries)
-        usable = {key: passes for key, passes in entries.items() if self._known.issuperset(passes.values())}
-        if len(usable) < len(entries) and not quiet:
-            text = "%d plans in %s name algorithms that are gone: they will be measured again"
-            log("plans.outdated", text, len(entries) - len(usable), self.path, level=logging.INFO)
-        return usable
+        return dict(entries)
 
     def add(self, entries: dict[str, Entry]) -> None:
         """Remember plans, together with those other processes have written meanwhile."""

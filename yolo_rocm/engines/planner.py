@@ -260,8 +260,7 @@ class BasePlanner(Generic[P, A]):
 
     def _store(self, device: str) -> PlanStore:
         if device not in self._stores:
-            known = frozenset(algorithm.name for algorithm in self.operator.algorithms)
-            self._stores[device] = PlanStore(device, kind=self.operator.name, on_disk=self._remember, known=known)
+            self._stores[device] = PlanStore(device, kind=self.operator.name, on_disk=self._remember)
         return self._stores[device]
 
     def _key(self, problem: P) -> str:

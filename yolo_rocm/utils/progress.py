@@ -7,7 +7,6 @@ the work itself says how far it is, from its beginning on.
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .console import console, is_terminal
 
-_SHORT_S: Final = 2.0  # shorter work shows nothing
+_SHORT_S: Final = 2.0  # shorter work shows no line
 _LINES_S: Final = 5.0  # between two lines
 _RECENT_S: Final = 600.0  # the estimate is by the steps of this time: a step may take minutes
 
@@ -90,23 +89,8 @@ def progress(
         yield lambda done, total: None
     elif is_terminal(stream):
         shown: dict[str, Any] = {"console": console(file=stream), "disable": False, "transient": True}
-        pace = Pace(limit_s, at_once=timed, title=title, auto_refresh=not timed, redirect_stdout=False, **shown)
-        begin = threading.Timer(_SHORT_S, pace.start)
-        if not timed:
-            begin.start()
-
-        def move(done: int, total: int) -> None:
-            if pace.is_long:
-                pace.start()
-            pace.reached(done, total)
-
-        try:
-            yield move
-        finally:
-            begin.cancel()
-            if not timed:
-                begin.join()
-            pace.stop()
+        with Pace(limit_s, title=title, auto_refresh=not timed, redirect_stdout=False, **shown) as pace:
+            yield pace.reached
     else:
         pace, ending = Pace(limit_s, at_once=timed), ", stopped after"
 

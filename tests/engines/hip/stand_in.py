@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.hip import compiler, libraries, program, store, workers
+from yolo_rocm.engines.hip import libraries, program, store, workers
 
 STREAM = 0x7700
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -91,7 +91,6 @@ def stand_in(
     monkeypatch.setattr(program, "current_stream", lambda number: STREAM)
     monkeypatch.setattr(program, "on", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(store.STORE, "_folder", None)
-    monkeypatch.setattr(compiler, "_progress", compiler._Progress())
     forget()
     try:
         yield StandIn(monkeypatch, log, family)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,6 @@ from .workers import POOL, CompilerHangs
 FIRST_LIMIT_S: Final = 30.0
 LIMIT_S: Final = 240.0
 _FORGIVEN_S: Final = 24 * 3600.0  # after which a compiler that hung is tried again
-_LINE_S: Final = 10.0  # between two lines about what is compiled
 # What a compiler has to show before kernels are given to it.
 TRIAL: Final = """KERNEL(64) void trial(const float* x, float* y, i32 n) {
     u32 i = block_x() * 64u + thread_x();
@@ -40,30 +38,7 @@ def prelude() -> str:
     return Path(__file__).with_name("prelude.h").read_text(encoding="utf-8")
 
 
-@dataclass
-class _Progress:
-    """Lines about what is being compiled: at the beginning, and now and then."""
-
-    done: int = 0
-    line_at: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begins(self, target: Target) -> None:
-        with self.lock:
-            if not self.line_at:
-                self.line_at = time.monotonic()
-                text = "kernels are compiled for %s, once: they are kept in %s"
-                log("hip.compiling", text, target.arch, STORE.folder, level=logging.INFO)
-
-    def ends(self, target: Target) -> None:
-        with self.lock:
-            self.done += 1
-            if time.monotonic() - self.line_at >= _LINE_S:
-                self.line_at = time.monotonic()
-                log("hip.compiled", "%d kernels compiled for %s so far", self.done, target.arch, level=logging.INFO)
-
-
-_progress = _Progress()
+_announced: set[Target] = STATE.container(set())  # for which something is compiled in this process
 
 
 @dataclass(frozen=True)
@@ -92,12 +67,12 @@ class Compiler:
         """
 
         def make() -> bytes:
-            _progress.begins(self.target)
+            if self.target not in _announced:
+                _announced.add(self.target)
+                line = "kernels are compiled for %s, once: they are kept in %s"
+                log("hip.compiling", line, self.target.arch, STORE.folder, level=logging.INFO)
             given = (self.library, self.target.family, text, name, self.target.options())
-            code, seconds = POOL.compile(*given, limit_s)
-            _progress.ends(self.target)
-            log("hip.kernel", "%s compiled for %s in %.2f s", name, self.target.arch, seconds, level=logging.DEBUG)
-            return code
+            return POOL.compile(*given, limit_s)
 
         return STORE.get_or_make(self.key(text), make)
 

@@ -3,8 +3,8 @@
 A compiler may hang, or abort the process it is in (LLVM does so for what it cannot select), so it never runs in a
 training: `workers` starts this file as a script of its own. For that it imports the standard library alone.
 
-A request on stdin is a line of JSON (library, family, name, options, text), a reply on stdout is one (code, log, or
-error) with the code object in base64. The process ends when its input does,
+A request on stdin is a line of JSON (library, family, name, options, text), a reply on stdout is one (code, or error
+and log) with the code object in base64. The process ends when its input does,
 or its parent: a compiler that hangs reads no input.
 """
 
@@ -51,8 +51,8 @@ class Rtc:
         except (OSError, AttributeError) as error:
             raise RtcError(f"{library} cannot be used: {error}") from None
 
-    def compile(self, text: str, name: str, options: list[str]) -> tuple[bytes, str]:
-        """Return the code object and the log.
+    def compile(self, text: str, name: str, options: list[str]) -> bytes:
+        """Return the code object.
 
         Args:
             text: The source, whole: headers are not looked for.
@@ -71,7 +71,7 @@ class Rtc:
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode("utf-8", "replace").strip()
             if status:
                 raise RtcError(f"{self._prefix}CompileProgram: {self._words(status)}", log)
-            return self._read(program, self._code), log
+            return self._read(program, self._code)
         finally:
             self._function("DestroyProgram")(ctypes.byref(program))
 
@@ -101,15 +101,14 @@ class Rtc:
 
 def answer(request: dict[str, Any], known: dict[tuple[str, str], Rtc]) -> dict[str, Any]:
     """Return the reply to a request."""
-    began = time.monotonic()
     try:
         which = request["library"], request["family"]
         if which not in known:
             known[which] = Rtc(*which)
-        code, log = known[which].compile(request["text"], request["name"], request["options"])
+        code = known[which].compile(request["text"], request["name"], request["options"])
     except RtcError as error:
         return {"error": str(error), "log": error.log}
-    return {"code": base64.b64encode(code).decode(), "log": log, "seconds": time.monotonic() - began}
+    return {"code": base64.b64encode(code).decode()}
 
 
 def _end_with(parent: int) -> None:

@@ -1,12 +1,8 @@
-"""Compiled objects on disk: one file each, named by all that it was made from; several processes may write them.
-
-Versions, tiles and cards come and go, and each leaves objects: beyond a size, those unused for longest are removed.
-"""
+"""Compiled objects on disk: one file each, named by all that it was made from; several processes may write them."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +15,6 @@ from ...utils.paths import cache_folder
 
 _MAGIC: Final = b"yolo_rocm kernel 1\n"
 _DIGEST_BYTES: Final = 32
-LARGEST_BYTES: Final = 256 * 2**20  # the kernels of a network have some megabytes
 _LOCKS: Final = 64  # lock files stay: not one for each object
 _LOCK_SECONDS: Final = 300.0  # as long as a compiler may take
 
@@ -34,11 +29,10 @@ class Store:
 
     Args:
         folder: Where they are; `kernels` in the cache folder by default.
-        largest: Bytes of all of them together.
     """
 
-    def __init__(self, folder: Path | None = None, largest: int = LARGEST_BYTES) -> None:
-        self._folder, self._largest = folder, largest
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
 
     @property
     def folder(self) -> Path:
@@ -61,8 +55,6 @@ class Store:
             return None
         head, code = data[: len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
         if head == _MAGIC + hashlib.sha256(code).digest():
-            with suppress(OSError):  # somebody else's folder: its order of removal is theirs
-                os.utime(self.path(key))
             return code
         log("hip.damaged", "the compiled kernel %s is damaged: it is compiled again", self.path(key))
         self.drop(key)
@@ -93,21 +85,6 @@ class Store:
             write_file(self.path(key), _MAGIC + hashlib.sha256(code).digest() + code)
         except OSError as error:
             log("hip.not_kept", "a compiled kernel cannot be kept (%s): the next run compiles it again", error)
-            return
-        self._make_room(self.path(key))
-
-    def _make_room(self, kept: Path) -> None:
-        """Remove objects, those first that were used longest ago, until the rest and `kept` fit."""
-        objects = []
-        for path in self.folder.glob("*.bin"):
-            with suppress(OSError):  # gone by now
-                objects.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-        surplus = sum(size for _, size, _ in objects) - self._largest
-        for _, size, path in sorted(objects):
-            if surplus > 0 and path != kept:
-                with suppress(OSError):  # open in another process on Windows
-                    path.unlink()
-                    surplus -= size
 
     @contextmanager
     def _turn(self, key: str) -> Iterator[None]:

@@ -106,10 +106,8 @@ class Pool:
         self._idle: list[Worker] = []
         self._idle_s, self._timer = idle_s, None  # type: float, threading.Timer | None
 
-    def compile(
-        self, library: str, family: str, text: str, name: str, options: list[str], limit_s: float
-    ) -> tuple[bytes, float]:
-        """Return a code object, and the seconds that the compiler took.
+    def compile(self, library: str, family: str, text: str, name: str, options: list[str], limit_s: float) -> bytes:
+        """Return a code object.
 
         Raises:
             CompilerError: It does not compile, with the compiler's first error; or the compiler is ill.
@@ -117,7 +115,7 @@ class Pool:
         request = {"library": library, "family": family, "text": text, "name": name, "options": options}
         reply = self._ask(request, limit_s)
         if "code" in reply:
-            return base64.b64decode(reply["code"]), float(reply["seconds"])
+            return base64.b64decode(reply["code"])
         first = next((f": {line.strip()}" for line in str(reply.get("log", "")).splitlines() if "error" in line), "")
         raise CompilerError(f"{name}: {reply.get('error')}{first}")
 

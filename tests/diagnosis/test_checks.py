@@ -171,10 +171,6 @@ CASES = {
     "override-fp16-overrun": (under("11.0.0", RADEON780M), under("11.0.0", RADEON780M, preset=WITHOUT_AMP)),
     "miopen-find-enforce": (environ(MIOPEN_FIND_ENFORCE="4"), environ(MIOPEN_FIND_ENFORCE="1")),
     "miopen-perf-vals": (environ(**{TILES: "1"}), environ(**{TILES: "1,16,1,64,2,2,1,4"})),
-    "miopen-switches": (
-        environ(MIOPEN_DEBUG_CONV_WINOGRAD="2"),
-        environ({"hip": None}, MIOPEN_DEBUG_CONV_WINOGRAD="2"),  # no GPU asks it
-    ),
     "expandable-segments": (
         environ(PYTORCH_HIP_ALLOC_CONF="max_split_size_mb:128, expandable_segments: True"),
         environ(PYTORCH_HIP_ALLOC_CONF="expandable_segments:False"),
@@ -220,6 +216,7 @@ def test_a_check_that_fails_takes_no_other_with_it(tmp_path, monkeypatch):
 def test_nothing_is_found_on_a_healthy_machine(tmp_path):
     assert {check.__name__.replace("_", "-") for check in CHECKS} == set(CASES)  # all of them have looked
     assert found(tmp_path) == set()
+    assert "miopen-perf-vals" not in found(tmp_path / "cpu", **environ({"hip": None}, **{TILES: "1"}))  # no GPU asks it
 
 
 def test_the_published_settings_of_an_rx_5600_xt_are_fine(tmp_path):

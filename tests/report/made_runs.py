@@ -130,7 +130,7 @@ def _facts(layers: int, engine: str) -> dict:
             "notes": [EVIL],
         },
         "convolutions": {"engines": {engine: layers}, "layers": rows, "problems": []},
-        "step": {"sampled_steps": 3, "step_ms": 100.0},
+        "step": {"step_ms": 100.0, "classes_ms": {"convolution": 60.0, "other": 40.0}},
         "loading": {"compute": "GPU", "advice": "workers=8, cache=disk"},
         "run": {"classes": ["cat", EVIL, '"><img src=x onerror="window.harmed=1">']},
         "broken_images": {f"images/{EVIL}.jpg": 2},

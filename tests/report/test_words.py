@@ -72,9 +72,7 @@ CLASSES = {"convolution": 40.0, "normalisation": 25.0, "activation": 0.0, "loss"
 
 def test_a_step_is_shown_by_class_of_operator(tmp_path):
     folder = make_run(tmp_path / "run", layers=3)
-    told = "Convolutions take 2.10 ms of a sampled step of 100 ms (2%)"  # as with torch 1.13
-    assert told in render([read_run(folder)])
-    change_facts(folder, step={"step_ms": 100.0, "class_steps": 3, "classes_ms": CLASSES})
+    change_facts(folder, step={"step_ms": 100.0, "classes_ms": CLASSES})
     run = read_run(folder)
     page = render([run])
     assert list(run.classes_ms) == ["convolution", "normalisation", "loss", "other", "optimizer"]
@@ -88,7 +86,7 @@ def test_a_step_is_shown_by_class_of_operator(tmp_path):
 
 def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
     folder = make_run(tmp_path / "run", epochs=3, batches=101, busy=15.0)  # 0.101 s for each
-    change_facts(folder, step={"step_ms": 53.0, "launched_steps": 3, "host_ms": 41.04, "device_ms": 42.0})
+    change_facts(folder, step={"step_ms": 53.0, "host_ms": 41.04, "device_ms": 42.0})
     run = read_run(folder)
     assert run.verdict.name == "host-bound"
     assert "after 42.0 ms; try device graphs" in run.verdict.sentence

@@ -91,11 +91,9 @@ def test_the_step_is_split_by_class_of_operator(run):
         assert "classes_ms" not in step
         return
     classes = step["classes_ms"]
-    assert tuple(classes) == CLASSES
-    assert step["class_steps"] == 3  # the optimizer made its step in some of them
-    assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.2)  # medians of classes
     # All activations of this model are computed with the BatchNorm before them.
-    assert [kind for kind, ms in classes.items() if ms <= 0] == ["activation"]
+    assert [kind for kind in CLASSES if kind not in classes] == ["activation"]
+    assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.2)  # medians of classes
 
 
 @pytest.mark.once

@@ -11,25 +11,20 @@ from .context import Context
 from .findings import Checks, Found
 
 TOPOLOGY: Final = "https://github.com/ROCm/rocm-systems projects/rocr-runtime/libhsakmt/src/topology.c"
-# Variables that are switches (MIOpen docs, env_variables.rst); others hold numbers, names or paths.
-_SWITCH: Final = (
-    r"MIOPEN_(?:DEBUG_CONV_(?:GEMM|DIRECT|WINOGRAD|IMPLICIT_GEMM|FFT|IMMED_FALLBACK|DIRECT_NAIVE_CONV_(?:FWD|BWD|WRW))"
-    r"|DEBUG_(?:GCN_ASM|HIP)_KERNELS|DEBUG_OPENCL_CONVOLUTIONS|DEBUG_DISABLE_(?:FIND_DB|SYSTEM_DB|USER_DB)"
-    r"|DEBUG_ENABLE_AI_IMMED_MODE_FALLBACK|DISABLE_CACHE|ENABLE_LOGGING|ENABLE_LOGGING_CMD)"
-)
 _PARAMETERS: Final = r"MIOPEN_DEBUG_\w+_PERF_VALS"
+# As MIOpen reads a switch (projects/miopen/src/include/miopen/env.hpp).
 _SWITCH_VALUES: Final = (
+    "0",
     "1",
     "on",
-    "yes",
-    "true",
-    "enable",
-    "enabled",
-    "0",
     "off",
+    "yes",
     "no",
+    "true",
     "false",
+    "enable",
     "disable",
+    "enabled",
     "disabled",
 )
 
@@ -127,31 +122,17 @@ def miopen_find_enforce(context: Context) -> Found:
     return told, "Unset MIOPEN_FIND_ENFORCE"
 
 
-def _variables(context: Context, names: str, switches: bool) -> dict[str, str]:
-    """Return the variables of such names that hold a switch's value, or another one; without a GPU none is read."""
-    return {
-        name: value
-        for name, value in sorted(context.environ.items())
-        if context.gpu is not None and re.fullmatch(names, name) and (value.lower() in _SWITCH_VALUES) is switches
-    }
-
-
 @CHECKS.check("error", "https://github.com/vladmandic/sdnext scripts/rocm/rocm_mgr.py")
 def miopen_perf_vals(context: Context) -> Found:
     """*_PERF_VALS hold text; a switch in them corrupts the configuration of a kernel."""
-    wrong = _variables(context, _PARAMETERS, switches=True)
+    wrong = {
+        name: value
+        for name, value in sorted(context.environ.items())
+        if context.gpu is not None and re.fullmatch(_PARAMETERS, name) and value.lower() in _SWITCH_VALUES
+    }
     told = ", ".join(f"{name}={value}" for name, value in wrong.items())
     remedy = f"Unset {', '.join(wrong)}"
     return (f"{told}: these variables hold the parameters of a kernel and are no switches", remedy) if wrong else None
-
-
-@CHECKS.check("error", "https://github.com/ROCm/rocm-libraries projects/miopen/src/include/miopen/env.hpp")
-def miopen_switches(context: Context) -> Found:
-    """MIOpen throws where a switch holds anything else."""
-    wrong = _variables(context, _SWITCH, switches=False)
-    told = ", ".join(f"{name}={value}" for name, value in wrong.items())
-    remedy = f"Set {' and '.join(wrong)} to 0 or 1, or unset {'it' if len(wrong) == 1 else 'them'}"
-    return (f"MIOpen stops at {told}: a switch is 0 or 1", remedy) if wrong else None
 
 
 @CHECKS.check(

@@ -22,7 +22,7 @@ from .checks import run_checks
 from .context import Context, import_error, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
-from .outcome import Limits, ProbeOutcome
+from .outcome import ProbeOutcome
 from .probe_runner import Answers, child_command, run_probes
 from .probes import LONG_ROWS, all_probes
 from .vendor_health import Health
@@ -106,7 +106,6 @@ def doctor(
     *,
     probes: bool = True,
     device: str | None = None,
-    limits: Limits | None = None,
     machine: Machine | None = None,
     command: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -120,7 +119,6 @@ def doctor(
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         probes: Whether to probe the device.
         device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
-        limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
         command: The probing process; the package's own by default.
         progress: Called with (probes answered, all probes) after each answer.
@@ -144,7 +142,7 @@ def doctor(
     findings = run_checks(context)
     answers = Answers()
     if probes and device is not None and what_blocks(findings) is None:
-        answers = run_probes(all_probes(), command or child_command(device), limits, environ, progress)
+        answers = run_probes(all_probes(), command or child_command(device), env=environ, progress=progress)
     outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name != "pinned")
     learned = Health.of(outcomes)
     if learned.known:
@@ -173,11 +171,12 @@ def probe_findings(
         output: What was printed besides: MIOpen raises a bare status and prints the reason.
         gfx: Target of the card.
     """
+    by_name = {probe.name: probe for probe in all_probes()}
     failed: dict[tuple[str, str, str], list[ProbeOutcome]] = {}
     for outcome in outcomes:
         if outcome.status not in ("ok", "skipped"):
-            kind, way, dtype = _parts(outcome.name)
-            failed.setdefault((kind, way, dtype), []).append(outcome)
+            probe = by_name[outcome.name]
+            failed.setdefault((probe.kind, probe.way, probe.dtype), []).append(outcome)
     findings = []
     for (kind, way, dtype), group in failed.items():
         remedy = next(told for fits, told in _REMEDIES.items() if fnmatch(f"{kind}/{way}/{dtype}", fits))
@@ -205,14 +204,6 @@ def _known(message: str, output: str) -> FailureMatch | None:
     """Return the most specific known failure, from the message itself before anything printed elsewhere."""
     found = [match for text in (message, output) for match in read_text(text) if match.signature.level != "note"]
     return min(found, key=lambda match: LEVELS.index(match.signature.level), default=None)
-
-
-def _parts(name: str) -> tuple[str, str, str]:
-    """Return kind, way and dtype of a probe's name."""
-    words = name.split("/")
-    if words[0].endswith("gemm"):
-        return words[0], "", words[1]
-    return words[0], words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else ""
 
 
 def machine_facts(machine: Machine) -> dict[str, Any]:

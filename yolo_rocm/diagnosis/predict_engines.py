@@ -19,8 +19,7 @@ class PredictEngine:
     Attributes:
         name: As the user writes it.
         format: What the weights are exported to; empty where they are used as they are.
-        packages: Distributions it needs.
-        exporters: Distributions that the export needs besides.
+        packages: Distributions that it, and the export for it, need.
         install: The command that installs what is missing.
         on_linux: What is added to it on Linux.
     """
@@ -28,7 +27,6 @@ class PredictEngine:
     name: str
     format: str = ""
     packages: tuple[str, ...] = ()
-    exporters: tuple[str, ...] = ()
     install: str = ""
     on_linux: str = ""
 
@@ -37,8 +35,8 @@ class PredictEngine:
         return f"{self.install}{self.on_linux if system == 'linux' else ''}"
 
     def missing(self, machine: Machine) -> list[str]:
-        """Return the packages that it, and the export for it, lack."""
-        return [name for name in (*self.packages, *self.exporters) if machine.packages.version(name) is None]
+        """Return the packages it lacks."""
+        return [name for name in self.packages if machine.packages.version(name) is None]
 
 
 _ALL: Final = (
@@ -47,8 +45,7 @@ _ALL: Final = (
     PredictEngine(
         "ncnn",
         format="ncnn",
-        packages=("ncnn",),
-        exporters=("pnnx",),
+        packages=("ncnn", "pnnx"),
         install=_NCNN,
         on_linux="; the GPU's driver: apt install mesa-vulkan-drivers libvulkan1, "
         "dnf install mesa-vulkan-drivers vulkan-loader, or pacman -S vulkan-radeon vulkan-icd-loader",
@@ -56,8 +53,7 @@ _ALL: Final = (
     PredictEngine(
         "onnx",
         format="onnx",
-        packages=("onnxruntime",),
-        exporters=("onnx",),
+        packages=("onnxruntime", "onnx"),
         install="pip install onnx onnxslim onnxruntime",
     ),
     PredictEngine(

@@ -19,8 +19,6 @@ from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, ProbeShape, all
 if TYPE_CHECKING:
     import torch
 
-Ask = Callable[[DeviceProbe, "torch.device"], tuple[float, dict[str, Any]]]
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Answer the probes named on the command line."""
@@ -33,22 +31,11 @@ def main(arguments: list[str] | None = None) -> None:
     no_crash_dialogue()
     os.environ.pop("YOLO_ROCM", None)  # the engines are probed even where they are switched off
     with open(given.answers, "a", encoding="utf-8") as answers:
-        answer_all([probe for probe in all_probes() if probe.name in asked], given.device, answers, _ask)
+        _answer_all([probe for probe in all_probes() if probe.name in asked], given.device, answers)
 
 
-class NotSupportedError(Exception):
-    """There is nothing to ask: the probe is skipped, with the reason."""
-
-
-def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str], ask: Ask) -> None:
-    """Announce and answer probes, one after the other.
-
-    Args:
-        probes: What is asked.
-        device_name: Of torch.
-        answers: Where the answers go.
-        ask: Returns the error of a probe's result and further facts; what it raises is the answer.
-    """
+def _answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str]) -> None:
+    """Announce and answer probes, one after the other; what one raises is its answer."""
 
     def say(**line: Any) -> None:
         answers.write(json.dumps(line) + "\n")
@@ -63,16 +50,16 @@ def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str]
 
     reasons: dict[str, Callable[[str], str | None]] = {"triton": triton_reason, "hip": hip_reason}
     device = torch.device(device_name)
-    _exact_arithmetic()
+    # IEEE arithmetic without TF32, and no kernel search beyond what a library does by itself.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
     for probe in probes:
         say(probe=probe.name, begin=True)
         if probe.way in reasons and (reason := reasons[probe.way](device_name)) is not None:
             say(probe=probe.name, skipped=reason)
             continue
         try:
-            error, detail = ask(probe, device)
-        except NotSupportedError as reason:
-            say(probe=probe.name, skipped=str(reason))
+            error, detail = _ask(probe, device)
         except Exception as failure:
             text = f"{type(failure).__name__}: {failure}".strip()
             say(probe=probe.name, message=text[:2000])
@@ -85,14 +72,6 @@ def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str]
                 return
         else:
             say(probe=probe.name, error=error, detail=detail)
-
-
-def _exact_arithmetic() -> None:
-    """IEEE arithmetic without TF32, and no kernel search beyond what a library does by itself."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False
 
 
 def _alive(device: torch.device) -> bool:
@@ -115,7 +94,12 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
         return _long_gemm(probe, device), {}
     with _way(probe.way, device):
         error = _conv(probe, device) if probe.kind == "conv" else _norm(probe, device)
-    return error, _compiled_by(device) if probe.way == "hip" else {}
+    if probe.way != "hip":
+        return error, {}
+    from ..engines.hip.available import in_words
+
+    # What compiles. Not among the facts of the device: a compiler that hangs is not its fault.
+    return error, {"hip_engine": in_words(str(device))}
 
 
 @contextmanager
@@ -132,13 +116,6 @@ def _way(way: str, device: torch.device) -> Iterator[None]:
         else:
             with installed(Patch([device.type], Planner(way, remember=False))):
                 yield
-
-
-def _compiled_by(device: torch.device) -> dict[str, Any]:
-    """Say what compiles for engine `hip`. Not among the facts of the device: a compiler that hangs is not its fault."""
-    from ..engines.hip.available import in_words
-
-    return {"hip_engine": in_words(str(device))}
 
 
 def _device(device: torch.device) -> tuple[float, dict[str, Any]]:

@@ -134,17 +134,14 @@ class _Child:
             answers, log = Path(folder) / "answers", Path(folder) / "log"
             answers.touch()
             with log.open("wb") as printed, answers.open("rb") as lines:
-                try:
-                    process = subprocess.Popen(
-                        [*command, ",".join(self.probes), str(answers)],
-                        stdin=subprocess.DEVNULL,
-                        stdout=printed,
-                        stderr=printed,
-                        env=child_environ(env),
-                        **own_group(),
-                    )
-                except OSError as error:
-                    return ProbeOutcome(next(iter(self.probes)), "no answer", f"the process did not start: {error}")
+                process = subprocess.Popen(
+                    [*command, ",".join(self.probes), str(answers)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=printed,
+                    env=child_environ(env),
+                    **own_group(),
+                )
                 try:
                     silent_s = self._listen(process, lines)
                     is_alive = process.poll() is None

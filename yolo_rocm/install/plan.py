@@ -98,7 +98,8 @@ def make_plan(
     Raises:
         ConfigError: There is no such card, or the stack is unknown or has nothing for this card, system or processor.
     """
-    processor = _processor(processor)
+    processor = (processor or platform.machine()).lower()
+    processor = _PROCESSORS.get(processor, processor)
     targets = targets_of(machine, card)
     name, why, source, others = _choose(machine, card, targets, processor, stack)
     chosen = table().stacks[name]
@@ -145,11 +146,6 @@ def first_stack(machine: Machine, target: str, processor: str) -> TorchStack | N
     row = table().cards_of(target)
     stacks = [table().stacks[name] for name in (row.stacks if row else ())]
     return next((stack for stack in stacks if _runs(stack, machine, processor, [target])), None)
-
-
-def _processor(given: str | None) -> str:
-    name = (given or platform.machine()).lower()
-    return _PROCESSORS.get(name, name)
 
 
 def _place(machine: Machine) -> str:

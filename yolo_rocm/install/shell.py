@@ -18,15 +18,13 @@ _SPECIAL: Final = {"windows": '["$`]', "": r'["$`!\\]'}
 
 def line(words: Sequence[str], system: str) -> str:
     """Return a command as it is typed: in PowerShell on Windows, in bash elsewhere."""
-    return " ".join(word if _is_plain(word, system) else _quoted(word, system) for word in words)
-
-
-def _is_plain(word: str, system: str) -> bool:
-    return bool(_PLAIN.fullmatch(word)) and (system == "windows" or "\\" not in word)
+    return " ".join(_quoted(word, system) for word in words)
 
 
 def _quoted(word: str, system: str) -> str:
-    """Return a word in quotes: double ones where they do, because pages have them."""
+    """Return a word, in quotes where it needs some: double ones where they do, because pages have them."""
+    if _PLAIN.fullmatch(word) and (system == "windows" or "\\" not in word):
+        return word
     if not re.search(_SPECIAL.get(system, _SPECIAL[""]), word):
         return f'"{word}"'
     return "'" + word.replace("'", "''") + "'" if system == "windows" else shlex.quote(word)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..preset.files import config_root
 from ..utils.limited_files import read_yaml
-
-Address = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
-Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+(\.\d+)?$")]
 
 
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: Address = Field(description="where the row is from")
+    source: str = Field(description="where the row is from")
 
 
 class TorchStack(_Row):
@@ -36,7 +32,7 @@ class TorchStack(_Row):
     title: str
     systems: tuple[str, ...]
     processors: tuple[str, ...]
-    pythons: tuple[Version, ...] = Field(min_length=1)
+    pythons: tuple[str, ...] = Field(min_length=1)
     options: tuple[str, ...] = ()
     packages: tuple[str, ...] = Field(min_length=1)
     extras: tuple[str, ...]
@@ -77,7 +73,7 @@ class Before(_Row):
 
     systems: tuple[str, ...]
     targets: tuple[str, ...] = ()
-    kernel_before: Version | None = None
+    kernel_before: str | None = None
     text: str
     command: tuple[str, ...] = ()
 

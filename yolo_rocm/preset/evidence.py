@@ -61,23 +61,15 @@ class Card(_Strict):
         return f"{self} as {self.presents_as}" if self.presents_as not in (None, self.gfx) else str(self)
 
 
-class SoftwareStack(_Strict):
-    """The software it ran with."""
+class SoftwareStack(BaseModel):
+    """The software it ran with: what is said of it here, and all else that the command has written down."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     system: str
-    overlays: list[str] = Field(default_factory=list)
-    kernel: str | None = None
-    distribution: str | None = None
-    machine: str
-    driver: str | None = None
-    python: str
     torch: str | None = None
-    build: str | None = None
     hip: str | None = None
     cuda: str | None = None
-    rocm: str | None = None
-    triton: str
-    ultralytics: str | None = None
     yolo_rocm: str
 
 

@@ -36,9 +36,12 @@ def restart_if_late(
     """
     machine = detect()
     decisions = environ.plan(resolve(preset, rocm, machine=machine).preset, machine, device) if enabled() else []
-    missed = environ.late(decisions)
-    if missed:
-        restart_with({decision.name: decision.value for decision in missed})
+    missed = {decision.name: decision.value for decision in environ.late(decisions)}
+    before = {name for name in os.environ.get(RESTARTED_VARIABLE, "").split(",") if name}
+    # One that it has been started again for is late for good: whatever makes it late will make it late again.
+    if missed.keys() - before:
+        environment = {**os.environ, **missed, RESTARTED_VARIABLE: ",".join(sorted({*before, *missed}))}
+        become([sys.executable, *sys.orig_argv[1:]], environment)
     return decisions
 
 
@@ -47,22 +50,6 @@ def in_time(preset: str | Path | Mapping[str, Any] | None = "auto") -> Iterator[
     """Hold a preset's variables while a program uses the GPU without a training of its own, as benchmarks do."""
     with environ.applied(restart_if_late(preset), needs_gpu=False):
         yield
-
-
-def restart_with(variables: Mapping[str, str]) -> None:
-    """Run this program's own command line again with `variables` set; return only where that would not help.
-
-    It would not where this process has already been started again for all of them: whatever makes them late will
-    make them late again.
-
-    Args:
-        variables: Variables and their values.
-    """
-    before = {name for name in os.environ.get(RESTARTED_VARIABLE, "").split(",") if name}
-    if not set(variables) - before:
-        return
-    environment = {**os.environ, **variables, RESTARTED_VARIABLE: ",".join(sorted({*before, *variables}))}
-    become([sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.error_text import typed_line
-from ..utils.limited_files import read_json, read_yaml
 from .words import counted
 
 
@@ -25,15 +24,8 @@ class Reader:
         self.folder = folder
         self.remarks: list[str] = []
 
-    def json(self, name: str, loses: str) -> dict[str, Any]:
-        """Return the object in a JSON file; empty where there is none."""
-        return self._mapping(name, loses, read_json)
-
-    def yaml(self, name: str, loses: str) -> dict[str, Any]:
-        """Return the mapping in a YAML file; empty where there is none."""
-        return self._mapping(name, loses, read_yaml)
-
-    def _mapping(self, name: str, loses: str, parse: Callable[[Path], Any]) -> dict[str, Any]:
+    def mapping(self, name: str, loses: str, parse: Callable[[Path], Any]) -> dict[str, Any]:
+        """Return the mapping in a file of JSON or YAML; empty where there is none."""
         value = self._parsed(name, loses, parse, {})
         if not isinstance(value, dict):
             self.remarks.append(f"{name} holds a {type(value).__name__} instead of a mapping: {loses}")

@@ -114,11 +114,6 @@ def step_words(run: RunData) -> list[str]:
             f"{gaps} count for what follows them. An activation that is computed together with its BatchNorm counts as "
             f"normalisation. Other is copies, concatenations, sums, and what comes after the optimizer.{missing}"
         )
-    elif run.convolutions_ms is not None and run.step_ms and run.convolutions_ms <= run.step_ms:
-        found.append(
-            f"Convolutions take {milliseconds(run.convolutions_ms)} of a sampled step of {milliseconds(run.step_ms)} "
-            f"({run.convolutions_ms / run.step_ms:.0%}); how much the rest of it takes was not measured."
-        )
     launch = run.launch
     if launch is not None:
         pace = "the GPU waits for the host" if launch.waits else "the host is ahead of the GPU"

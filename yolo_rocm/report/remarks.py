@@ -22,19 +22,15 @@ def remarks(run: RunData, again: bool, pauses: int) -> list[str]:
     if run.arguments.get("val") is False:
         found.append("the run had no validation (val=False): metrics are those of its last epoch, or missing")
     if run.metric and run.best(run.metric) == 0:
-        found.append(_no_match(run.metric.removeprefix("metrics/"), done))
+        found.append(
+            f"{run.metric.removeprefix('metrics/')} is 0 after {counted(done, 'epoch')}: no prediction has matched a "
+            "label yet. That is usual in the first epochs of a model that begins from random weights, and with a few "
+            "dozen images. If it stays so with pretrained weights or after many epochs, look at the labels (labels.jpg "
+            "and train_batch0.jpg of the run show what was read) and the losses"
+        )
     if again:
         found.append("some epochs were run more than once: the last try of each is shown")
     if run.arguments.get("resume") or pauses:
         cut = f"; {counted(pauses, 'pause')} cut out of the telemetry" if pauses else ""
         found.append(f"the run was resumed or paused{cut}")
     return found
-
-
-def _no_match(metric: str, epochs: int) -> str:
-    return (
-        f"{metric} is 0 after {counted(epochs, 'epoch')}: no prediction has matched a label yet. That is usual in the "
-        "first epochs of a model that begins from random weights, and with a few dozen images. If it stays so with "
-        "pretrained weights or after many epochs, look at the labels (labels.jpg and train_batch0.jpg of the run show "
-        "what was read) and the losses"
-    )

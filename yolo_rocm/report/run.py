@@ -148,12 +148,12 @@ class RunData:
     @cached_property
     def verdict(self) -> Bottleneck:
         """What it was bound by."""
-        whole = sum(self.classes_ms.values())
+        whole, batch = sum(self.classes_ms.values()), mapping(self.facts.get("batch"))
         return judge(
             self.wait_share,
             self.compute,
             str(mapping(self.facts.get("loading")).get("advice") or ADVICE),
-            self.room,
+            Room(self.memory_share, number(batch.get("asked")), number(batch.get("used"))),
             self.busy,
             self.host,
             self.launch,
@@ -210,18 +210,6 @@ class RunData:
         compiled, several = self.arguments.get("compile"), "," in str(self.arguments.get("device"))
         engine = mapping(mapping(mapping(self.facts.get("settings")).get("values")).get("conv.engine")).get("value")
         return not (self.facts.get("graphs") or compiled or several or engine == "vendor")
-
-    @cached_property
-    def room(self) -> Room:
-        """What the memory of the GPU had room for."""
-        batch = mapping(self.facts.get("batch"))
-        return Room(self.memory_share, number(batch.get("asked")), number(batch.get("used")))
-
-    @cached_property
-    def convolutions_ms(self) -> float | None:
-        """Milliseconds of all convolutions in one sampled step."""
-        known = [row["total_ms"] for row in self.layers if row["total_ms"] is not None]
-        return sum(known) if known else None
 
     @cached_property
     def by_algorithm(self) -> dict[str, float]:

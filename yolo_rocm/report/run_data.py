@@ -9,6 +9,7 @@ from typing import Final
 from ..errors import ConfigError
 from ..telemetry.table import TELEMETRY_FILE
 from ..telemetry.wait_meter import EPOCHS_FILE
+from ..utils.limited_files import read_json, read_yaml
 from .columns import by_epoch, by_time
 from .files import Reader
 from .remarks import remarks
@@ -32,8 +33,9 @@ def read_run(folder: Path, mark: str = "") -> RunData:
     folder = Path(folder)
     _check(folder)
     reader = Reader(folder)
-    facts = reader.json(FACTS_FILE, "no settings, no convolutions, no hardware (a run that was killed early has none)")
-    arguments = reader.yaml(ARGUMENTS_FILE, "no arguments of Ultralytics")
+    loses = "no settings, no convolutions, no hardware (a run that was killed early has none)"
+    facts = reader.mapping(FACTS_FILE, loses, read_json)
+    arguments = reader.mapping(ARGUMENTS_FILE, "no arguments of Ultralytics", read_yaml)
     loading, again = by_epoch(*reader.table(EPOCHS_FILE, "no data wait, no images/s and no verdict"))
     telemetry, pauses = by_time(*reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power"))
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))

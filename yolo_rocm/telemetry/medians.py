@@ -28,8 +28,8 @@ class Medians:
         self._waiting.append((step, timer))
         self._collect()
 
-    def of(self, warm_from: int) -> tuple[int, dict[str, float]]:
-        """Return how many steps count, and the median of each value over those that have it at all.
+    def of(self, warm_from: int) -> dict[str, float]:
+        """Return the median of each value over the steps that have it at all.
 
         Args:
             warm_from: Steps before this one count only where there are no others.
@@ -38,7 +38,7 @@ class Medians:
         warm = [result for step, result in self._results.items() if step >= warm_from]
         rows = warm or list(self._results.values())
         known = {name: [row[name] for row in rows if row[name] > 0] for name in (rows[0] if rows else ())}
-        return len(rows), {name: median(values) if values else 0.0 for name, values in known.items()}
+        return {name: median(values) for name, values in known.items() if values}
 
     def _collect(self) -> None:
         while self._waiting and self._waiting[0][1].has_passed():

@@ -150,14 +150,11 @@ class SampledSteps:
         Args:
             accumulate: Steps for each of the optimizer's, whose time is divided among them.
         """
-        steps, classes = self._by_class.of(WARM)
-        if classes.get(OPTIMIZER):
+        classes = self._by_class.of(WARM)
+        if OPTIMIZER in classes:  # it may have made no step in those that were sampled
             classes[OPTIMIZER] /= max(1, accumulate)
-        else:  # it made no step in those that were sampled
-            classes.pop(OPTIMIZER, None)
-        launched, launches = self._by_launch.of(WARM)
-        found: dict[str, Any] = {"class_steps": steps, "classes_ms": _rounded(classes)} if classes else {}
-        return {**found, "launched_steps": launched, **_rounded(launches)} if launches else found
+        found: dict[str, Any] = {"classes_ms": _rounded(classes)} if classes else {}
+        return {**found, **_rounded(self._by_launch.of(WARM))}
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:

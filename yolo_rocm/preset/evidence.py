@@ -72,7 +72,8 @@ class SoftwareStack(BaseModel):
     torch: str | None = None
     hip: str | None = None
     cuda: str | None = None
-    rocm: str | None = None
+    driver: str | None = None
+    triton: str
     ultralytics: str | None = None
     yolo_rocm: str
 

@@ -105,9 +105,3 @@ def test_shared_memory_counts_half_and_few_large_images_keep_more():
 )
 def test_the_longer_side_counts_and_what_is_no_size_is_for_ultralytics_to_refuse(imgsz, batch):
     assert batch_for(24, imgsz=imgsz) == batch
-
-
-def test_a_preset_of_another_card_goes_by_that_cards_memory():
-    settings = resolve("rx6700xt", machine=amd("gfx1100", 24))
-    assert settings.preset.train["batch"] == 16
-    assert "of the card it is for" in settings.origins["train.batch"]

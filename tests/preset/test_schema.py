@@ -67,23 +67,6 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
         assert train_arguments(settings, {"device": "0,1"})["channels_last"] is False
 
 
-@each_row(
-    ("machine", "name"),
-    [
-        (with_gpu("gfx1100", 19.98), "rx7900xt"),
-        (Machine(gpus=(Gpu("nvidia"),), build="cuda"), "nvidia"),
-        (Machine(build="cpu"), "cpu"),
-        (with_gpu("gfx1010", 6.0, build="cpu"), "cpu"),
-        (with_gpu("gfx1010", 6.0, build="cuda"), "cpu"),
-    ],
-    ids=str,
-)
-def test_auto(machine, name):
-    settings = resolve("auto", machine=machine)
-    assert settings.preset.name == name
-    assert name in settings.why
-
-
 def test_layers_merge_in_order(tmp_path):
     own = tmp_path / "mine.yaml"
     own.write_text("base: rx5600xt\nloader: {workers: 2}\ntrain: {batch: 4}\nconv: {memory_mb: 64}\n")

@@ -9,7 +9,6 @@ from yolo_rocm.preset import variables
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import choose
 
-from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree, old_torch, write
 from ..tables import each_row
 
@@ -109,16 +108,13 @@ def test_windows(tmp_path):
     assert "only on linux" in decision.reason
 
 
-def test_wsl_and_containers(tmp_path):
+def test_wsl(tmp_path):
     root = make_tree(tmp_path / "root", wsl=True)
     write(root / "dev/dxg", "")
     settings = resolve("auto", machine=detect(root, os_name="linux", torch_folder=make_torch(tmp_path)))
     assert settings.preset.name == "generic"
     assert settings.preset.loader.pin_memory is False
     assert "batch" not in settings.preset.train  # memory is not known: Ultralytics' own default
-    root = make_tree(tmp_path / "box", trees.RX6900XT, container=True)
-    settings = resolve("auto", machine=detect(root, os_name="linux", torch_folder=make_torch(tmp_path)))
-    assert "linux+container" in settings.why
 
 
 def amd(gfx: str, vram: float | None, name: str | None = None) -> Machine:
@@ -137,6 +133,8 @@ def amd(gfx: str, vram: float | None, name: str | None = None) -> Machine:
         (amd("gfx1153", None), "krackan"),
         (amd("gfx803", 8), "generic"),
         (amd("gfx1010", None), None),
+        (Machine(gpus=(Gpu("nvidia"),), build="cuda"), "nvidia"),
+        (Machine(gpus=(Gpu("amd", "gfx1010", 6.0),), build="cuda"), "cpu"),
     ],
     ids=lambda value: str(value.gpu) if isinstance(value, Machine) else value,
 )

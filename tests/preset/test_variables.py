@@ -128,9 +128,6 @@ def test_who_chooses_devices_himself_is_left_alone(monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1")
     machine = Machine(gpus=BOTH, torch="2.10.0", build="hip", hip="7.0")
     assert environ.plan(load_preset("generic", machine=machine), machine) == []
-    monkeypatch.delenv("HIP_VISIBLE_DEVICES")
-    windows = Machine("windows", gpus=BOTH, torch="2.10.0", build="hip", hip="7.0")
-    assert environ.plan(load_preset("generic", machine=windows), windows) == []
 
 
 def test_every_rank_has_miopen_folders_of_its_own(monkeypatch, tmp_path):
@@ -144,8 +141,6 @@ def test_every_rank_has_miopen_folders_of_its_own(monkeypatch, tmp_path):
     with environ.applied(decisions):
         assert os.environ["MIOPEN_USER_DB_PATH"] == str(top / "db")
         assert (top / "db").is_dir()
-    monkeypatch.setenv("MIOPEN_USER_DB_PATH", "/mine")
-    assert "MIOPEN_USER_DB_PATH" not in {d.name for d in environ.plan(preset, OLD)}
     assert environ.plan(preset, Machine(build="cuda", torch="2.10.0")) == []
 
 

@@ -66,15 +66,3 @@ def test_the_file_gets_one_row_an_epoch(clock, tmp_path):
     assert (rows[1]["wait_s"], rows[1]["augment_s"], rows[1]["verdict"]) == ("0.1000", "0.6000", "not data-bound")
     meter.write(tmp_path, an_epoch(meter, clock, 1, 0.1))  # a new run in the same folder begins a new file
     assert len((tmp_path / EPOCHS_FILE).read_text().splitlines()) == 2
-
-
-def test_each_broken_file_is_named_once_and_counted(clock):
-    meter = Meter()
-    meter.begin(1)
-    for batch in range(3):
-        broken = [("a.jpg", "OSError: empty")] + [(f"{batch}{i}.jpg", "OSError: gone") for i in range(3)]
-        meter.observe("train", Trace(batch, 4, broken=broken), 0.0, 0.0)
-    lines = meter.new_broken()
-    assert (len(lines), lines[-1]) == (6, "5 more files cannot be read")
-    assert meter.new_broken() == []
-    assert meter.broken["a.jpg"] == 3  # asked again, not read again

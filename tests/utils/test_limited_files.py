@@ -11,7 +11,7 @@ from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.preset.cfg_file import parse, read
 from yolo_rocm.report.files import Reader
-from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml
+from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml, read_yaml
 
 from ..tables import each_row
 
@@ -50,7 +50,7 @@ def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words)
             assert str(path) in str(raised.value)
     (tmp_path / "args.yaml").write_text(text)
     reader = Reader(tmp_path)
-    assert reader.yaml("args.yaml", "no arguments") == {}
+    assert reader.mapping("args.yaml", "no arguments", read_yaml) == {}
     assert words in reader.remarks[0]
 
 

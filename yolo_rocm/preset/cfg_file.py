@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..errors import ConfigError, MissingFileError
 from ..utils.limited_files import UnreadableError, parse_yaml, read_yaml
+from . import files
 from .yolo_defaults import own_file, yolo_defaults
 
 # Ultralytics' tasks, and their smallest models.
@@ -151,13 +152,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It is missing, not YAML, not a mapping, or larger or deeper than any configuration.
     """
-    try:
-        data = read_yaml(path)
-    except (OSError, UnreadableError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"configuration file {path} cannot be read: {reason}.") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"configuration file {path} must hold `key: value` lines, got a {type(data).__name__}.")
+    data = files.read(path, "configuration file", ConfigError)
     # A file that lists every argument, as `yolo copy-cfg` makes them, says nothing by these.
     silent = {"task", *(name for name, value in yolo_defaults().items() if value is None)}
     return {

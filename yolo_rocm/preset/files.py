@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import PresetError, nearest
+from ..errors import PresetError, YoloRocmError, nearest
 from ..utils.limited_files import UnreadableError, read_yaml
 from ..utils.paths import user_presets_folder
 
@@ -114,16 +114,21 @@ def near(name: str) -> list[str]:
     return _of_target(name, shipped_presets()) or list(dict.fromkeys([*holding, *close]))[:_FEW]
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a preset file.
+def read(path: Path, what: str = "preset", wrong: type[YoloRocmError] = PresetError) -> dict[str, Any]:
+    """Read a preset, or another YAML file of the user.
+
+    Args:
+        path: The file.
+        what: What it is, for messages.
+        wrong: The error raised.
 
     Raises:
-        PresetError: It is missing, not YAML, not a mapping, or larger or deeper than any preset.
+        YoloRocmError: It is missing, not YAML, not a mapping, or larger or deeper than any such file.
     """
     try:
         data = read_yaml(path)
     except (OSError, UnreadableError) as error:
-        raise PresetError(f"preset {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise wrong(f"{what} {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, dict):
-        raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
+        raise wrong(f"{what} {path} must hold `key: value` lines, got a {type(data).__name__}.")
     return data

@@ -23,7 +23,7 @@ from .tree import flattened
 from .trial import departure_of, timed
 
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
-# Calls of a shape before it is decided: where algorithms have yet to be measured, and where they are known.
+# Calls of a shape before it is decided: where layouts and graphs are compared, and where it is recorded in any case.
 CALLS_BEFORE_MEASURING: Final = 25
 CALLS_BEFORE_RECORDING: Final = 2
 
@@ -41,8 +41,7 @@ class InferenceNetworks:
     Args:
         graph: `auto` records where that is faster, `on` whatever can be recorded.
         layout: One of `LAYOUTS`, or `auto`.
-        unmeasured: Returns how many problems have yet to be measured.
-        tune: Measures them.
+        tune: Measures the algorithms of what was seen.
         say: Called with each decision.
     """
 
@@ -50,12 +49,11 @@ class InferenceNetworks:
         self,
         graph: Switch,
         layout: str,
-        unmeasured: Callable[[], int],
         tune: Callable[[], object],
         say: Callable[[str], object],
     ) -> None:
         self.graph, self.layouts = graph, list(LAYOUTS) if layout == "auto" else [layout]
-        self.unmeasured, self.tune, self.say = unmeasured, tune, say
+        self.tune, self.say = tune, say
         self._networks: weakref.WeakKeyDictionary[torch.nn.Module, _Network] = weakref.WeakKeyDictionary()
 
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
@@ -125,8 +123,7 @@ class _Network(Recorder):
 
     def _next(self, model: torch.nn.Module, run: Run, x: torch.Tensor, calls: int) -> _Way | int | None:
         """Count a call, or decide how the shape is computed from now on."""
-        measures = self._owner.graph != Switch.ON and self._owner.unmeasured() > 0
-        if calls < (CALLS_BEFORE_MEASURING if measures else CALLS_BEFORE_RECORDING):
+        if calls < (CALLS_BEFORE_RECORDING if self._owner.graph == Switch.ON else CALLS_BEFORE_MEASURING):
             return calls + 1
         outcome = self.attempt(model, x.device, lambda: self._decided(model, run, x))
         torch.cuda.empty_cache()

@@ -57,7 +57,7 @@ class Inference(Operator["InferencePatch", "ConvReport"]):
 
         predict = self._settings.preset.predict
         log = partial(say, "predict.network")
-        return InferenceNetworks(predict.graph, predict.layout, self._unmeasured, self.tune, log)
+        return InferenceNetworks(predict.graph, predict.layout, self.tune, log)
 
     def _scope(self) -> AbstractContextManager[None]:
         from ..conv.inference import computing
@@ -74,12 +74,6 @@ class Inference(Operator["InferencePatch", "ConvReport"]):
         here = current()
         trains = here is not None and here.open_trainings  # the weights change, so nothing is recorded
         return run(x) if trains or not ours else self._networks(model, run, x)
-
-    def _unmeasured(self) -> int:
-        patch = self._patch
-        if patch is None or self._settings.preset.conv.tune == Switch.OFF or not patch.planner.tunable:
-            return 0
-        return len(patch.planner.unmeasured(list(patch.report.served)))
 
     @contextmanager
     def _installed(self, patch: InferencePatch) -> Iterator[None]:

@@ -263,7 +263,7 @@ def test_files_without_a_key_are_told_by_what_they_are(tmp_path, monkeypatch):
             parse(words.split())
 
 
-@each_row("word", ["epochs", "val", "zzz", "amp.x"])
+@each_row("word", ["epochs", "val", "zzz", "amp.x", "rocm.conv.=on"])
 def test_a_word_that_turns_nothing_on_is_refused(word):
     """`val` is a mode in the words of Ultralytics."""
     with pytest.raises(ConfigError, match=f"expected key=value, got '{word}'"):

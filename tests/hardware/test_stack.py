@@ -74,9 +74,12 @@ def test_rocblas_from_the_first_place_that_has_kernels(tmp_path):
     assert rocblas_archs(None, tmp_path / "nowhere") == ()
 
 
-def test_the_rocm_of_the_system_and_versions_of_packages(tmp_path):
+def test_the_rocm_of_the_system_and_versions_of_packages(tmp_path, monkeypatch):
     assert rocm_version(tmp_path) is None
     write(tmp_path / "opt/rocm/.info/version", "6.2.0-66\n")
     assert rocm_version(tmp_path) == "6.2.0"
     assert package_version("ultralytics").startswith("8.")
-    assert package_version("no-such-package-here") is None
+    assert package_version("no_such_package_here") is None
+    write(tmp_path / "no_such_package_here/__init__.py", '__version__ = "8.3.1"\nraise ImportError("never imported")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert package_version("no_such_package_here") == "8.3.1"  # a checkout

@@ -247,5 +247,6 @@ def test_the_gpu_of_a_rank(asked, rank, gpus, index, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="need a GPU each: torch finds 1, device=0"):
         local_device("0", Place(1, 1, 2, 2))
-    with pytest.raises(ConfigError, match="torch finds 1, device=None"):
-        local_device(None, Place(1, 1, 2, 2))
+    for beyond in (None, "1,2"):
+        with pytest.raises(ConfigError, match=f"torch finds 1, device={beyond}"):
+            local_device(beyond, Place(1, 1, 2, 2))

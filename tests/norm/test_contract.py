@@ -14,11 +14,12 @@ from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.engines.trust import checks
 from yolo_rocm.engines.trust.record import record_of
+from yolo_rocm.norm.activations import gradient
 from yolo_rocm.norm.algorithms import BY_NAME
 from yolo_rocm.norm.base import Parameters
 from yolo_rocm.norm.hip import batch_norm
 from yolo_rocm.norm.plan import NORMALISATION, Operands
-from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, SILU
+from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, SILU
 from yolo_rocm.norm.triton import algorithm as triton
 from yolo_rocm.norm.triton import passes as triton_passes
 from yolo_rocm.norm.triton.tiles import Tile
@@ -208,6 +209,11 @@ def test_large_values_end_in_no_nan_and_nan_stays(engine):
     y, statistics = engine.forward(problem, o.x, p)
     assert y.isnan().all(0).all(1).all(1).tolist() == [False, True]
     assert p.running_var.isnan().tolist() == statistics.mean.isnan().tolist() == [False, True]
+
+
+def test_what_a_relu_has_cut_off_gets_no_part_of_an_infinite_gradient():
+    z, grad = torch.tensor([[-1.0, 2.0]]), torch.full((1, 2), float("inf"))
+    assert gradient(made((1, 2), activation=RELU), grad, z).tolist() == [[0.0, float("inf")]]
 
 
 @each_kernel

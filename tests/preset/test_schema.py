@@ -84,6 +84,16 @@ def test_layers_merge_in_order(tmp_path):
     assert [settings.is_explicit(key) for key in ("loader.workers", "loader.context")] == [True, False]
 
 
+@pytest.mark.parametrize("path", ["configs/mine.yaml", "default.yaml"])
+def test_a_file_of_the_user_is_no_shipped_one_wherever_it_is(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text("loader: {workers: 2, context: fork}\n")
+    settings = resolve(path, machine=Machine(system="windows", overlays=("windows",)))
+    assert (settings.preset.name, settings.preset.loader.context) == ("cpu", "fork")
+    assert settings.is_explicit("loader.workers")
+
+
 def test_yaml_on_and_off_are_words_here():
     for word, value in (("on", "on"), ("off", "off"), ("true", "on")):
         data = yaml.safe_load(f"conv: {{vendor: {word}}}")

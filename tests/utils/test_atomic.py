@@ -7,7 +7,7 @@ import os
 import pytest
 
 from yolo_rocm.utils import atomic
-from yolo_rocm.utils.atomic import write_file
+from yolo_rocm.utils.atomic import problem_with, write_file
 
 pytestmark = pytest.mark.once
 
@@ -50,3 +50,9 @@ def test_only_what_must_survive_a_power_failure_waits_for_the_disk(tmp_path, mon
     assert synced == []
     write_file(tmp_path / "file", "new", durable=True)
     assert len(synced) == (2 if os.name == "posix" else 1)  # the file, and its name in the folder
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path):
+    assert problem_with(tmp_path / "new/one") is None
+    assert list(tmp_path.iterdir()) == []
+    assert isinstance(problem_with(tmp_path / ("x" * 300)), OSError)  # nobody can even ask whether it is there

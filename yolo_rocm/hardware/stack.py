@@ -113,8 +113,11 @@ def rocm_version(root: Path = Path("/")) -> str | None:
 
 
 def package_version(name: str) -> str | None:
-    """Return the version of an installed package, without importing it."""
+    """Return the version of a package, without importing it: as it is installed, or of a checkout on the path."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        spec = importlib.util.find_spec(name)
+        source = text(Path(spec.origin)) if spec is not None and spec.origin else ""
+        match = re.search(r"""^__version__\s*=\s*['"]([^'"]+)""", source, re.MULTILINE)
+        return match[1] if match else None

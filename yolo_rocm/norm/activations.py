@@ -28,7 +28,10 @@ def gradient(problem: NormProblem, grad: torch.Tensor, z: torch.Tensor) -> torch
 
 def _gradient(problem: NormProblem, grad: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     aten = torch.ops.aten
-    slope = problem.slope if problem.activation == LEAKY_RELU else 0.0
-    is_silu = problem.activation == SILU
-    result: torch.Tensor = aten.silu_backward(grad, z) if is_silu else aten.leaky_relu_backward(grad, z, slope, False)
+    if problem.activation == SILU:
+        result: torch.Tensor = aten.silu_backward(grad, z)
+    elif problem.activation == LEAKY_RELU:
+        result = aten.leaky_relu_backward(grad, z, problem.slope, False)
+    else:  # not a slope of 0, times which an infinite gradient is NaN
+        result = aten.threshold_backward(grad, z, 0)
     return result

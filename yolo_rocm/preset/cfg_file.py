@@ -164,6 +164,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
     *sections, name = key.split(".")
+    if not name:
+        raise ConfigError(f"expected key=value, got {word!r}.")
     if sections and sections[0] != "rocm":
         raise ConfigError(f"unknown key {key!r}. Only keys of the preset have dots, as in rocm.conv.engine=gemm.")
     place = result

@@ -58,7 +58,7 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
             return path, f"configs/{name}.yaml"
     mine = user_presets() if own else {}
     if name in mine:
-        return mine[name], str(mine[name])
+        return mine[name], str(mine[name].absolute())  # what begins with `configs/` is shipped
     shipped = shipped_presets()
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:

@@ -155,7 +155,8 @@ def _chain(
         )
     elif isinstance(source, Path) or Path(source).suffix in {".yaml", ".yml"}:
         path = Path(source)
-        data, origin, why = read(path), str(source), f"preset file {source}"
+        # Whole, because what begins with `configs/` is shipped.
+        data, origin, why = read(path), str(path.absolute()), f"preset file {source}"
     else:
         # Below a preset of the user's own, a name means the shipped preset: their `rx5600xt` may have ours as its base.
         own = not any(each in user_presets().values() for each in above)

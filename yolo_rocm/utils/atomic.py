@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
@@ -85,11 +84,16 @@ def free_bytes(folder: Path) -> int | None:
 
 def problem_with(folder: Path) -> OSError | None:
     """Try whether files can be written in a folder that may not exist yet; everything made to find out is removed."""
-    missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.absolute().parents)))
+    missing: list[Path] = []
+    trial = folder / ".yolo-rocm-trial"  # on Windows `tempfile` tries other names for hours where none can be written
     try:
+        missing.extend(takewhile(lambda place: not place.is_dir(), (folder, *folder.absolute().parents)))
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            trial.write(b"1")
+        try:
+            trial.write_bytes(b"1")
+        finally:
+            with suppress(OSError):
+                trial.unlink()
     except OSError as error:
         return error
     finally:

@@ -81,13 +81,13 @@ def local_device(asked: Any, here: Place) -> Any:
     # Older Ultralytics hides every other GPU, so that those named count from 0.
     hidden = not names or os.environ.get("CUDA_VISIBLE_DEVICES") == ",".join(names)
     count = torch.cuda.device_count()
-    usable = min(count, len(names) or count)
-    if usable < here.local_world:
+    usable = list(range(min(count, len(names) or count))) if hidden else [int(n) for n in names if int(n) < count]
+    if len(usable) < here.local_world:
         raise ConfigError(
             f"{here.local_world} processes on this machine need a GPU each: torch finds {count}, device={asked}. Name "
             "one for each, leave device out, or start fewer (--nproc_per_node)."
         )
-    return torch.device("cuda", here.local_rank if hidden else int(names[here.local_rank]))
+    return torch.device("cuda", usable[here.local_rank])
 
 
 def join(here: Place, device: Any, patience_s: float = PATIENCE_S) -> None:

@@ -135,6 +135,16 @@ def test_example(name, printed):
     assert name in WITHOUT_TRAINING or list((folder / name).rglob("best.pt"))
 
 
+@pytest.mark.deep  # `yolo-rocm run` is in tests/launch
+def test_own_script(run, made_data, tmp_path):
+    """own_script.py, which does not import this package."""
+    script = EXAMPLES / "own_script.py"
+    assert "import yolo_rocm" not in script.read_text(encoding="utf-8")
+    printed = run(["-m", "yolo_rocm", "run", str(script), str(made_data())], tmp_path)
+    assert "yolo-rocm: " in printed
+    assert "mAP50-95" in printed
+
+
 @pytest.mark.deep
 def test_the_notebook(user, made_data, tmp_path):
     """By Jupyter's own machinery, in a kernel: a process whose main module has no file."""

@@ -93,7 +93,7 @@ def test_the_step_is_split_by_class_of_operator(run):
     classes = step["classes_ms"]
     # All activations of this model are computed with the BatchNorm before them.
     assert [kind for kind in CLASSES if kind not in classes] == ["activation"]
-    assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.2)  # medians of classes
+    assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.5)  # medians of classes
 
 
 @pytest.mark.once

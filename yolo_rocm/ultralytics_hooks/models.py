@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,10 @@ from .arguments import check_weights, no_model
 MODES: Final = ("train", "val", "predict", "track", "embed", "tune", "export", "benchmark")
 # Models that YOLO() cannot make, by how the names of their files begin.
 _OTHERS: Final = {
-    "RTDETR": ("rtdetr",),  # its YAML does not tell YOLO() its task
-    "FastSAM": ("fastsam",),
-    "SAM": ("sam_", "sam2_", "sam2.1_", "sam3", "mobile_sam"),
-    "NAS": ("yolo_nas",),
+    "RTDETR": ".*rtdetr",  # its YAML does not tell YOLO() its task, also as yolov8-rtdetr
+    "FastSAM": "fastsam",
+    "SAM": r"sam_|sam2_|sam2\.1_|sam3|mobile_sam",
+    "NAS": "yolo_nas",
 }
 Around = Callable[[Any, str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
@@ -85,9 +86,14 @@ def _make(model: Any, task: str | None) -> Any:
     import ultralytics
 
     stem = Path(str(model)).stem.lower()
-    for name, parts in _OTHERS.items():
-        if stem.startswith(parts) and hasattr(ultralytics, name):
-            return getattr(ultralytics, name)(model)
+    for name, pattern in _OTHERS.items():
+        if re.match(pattern, stem) and hasattr(ultralytics, name):
+            try:
+                return getattr(ultralytics, name)(model)
+            except FileNotFoundError:
+                if not Path(str(model)).is_file():
+                    raise
+                break  # SAM takes its own names alone; these may be weights of another model
     return ultralytics.YOLO(model, task=task)
 
 

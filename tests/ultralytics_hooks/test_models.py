@@ -13,7 +13,8 @@ pytestmark = pytest.mark.once
 KINDS = {
     "sam_b.pt": "SAM", "sam2_b.pt": "SAM", "sam2.1_l.pt": "SAM", "sam3.pt": "SAM", "mobile_sam.pt": "SAM",
     "FastSAM-s.pt": "FastSAM", "weights/FastSAM-x.pt": "FastSAM", "yolo_nas_s.pt": "NAS", "rtdetr-l.pt": "RTDETR",
-    "rtdetr-l.yaml": "RTDETR", "yolov8n-rtdetr.yaml": "RTDETR", "yolo11n.pt": "YOLO", "sam_b/best.pt": "YOLO", "my_sam_7.pt": "YOLO",
+    "rtdetr-l.yaml": "RTDETR", "yolov8n-rtdetr.yaml": "RTDETR", "yolo11n.pt": "YOLO",
+    "sam_b/best.pt": "YOLO", "my_sam_7.pt": "YOLO",
 }  # fmt: skip
 
 

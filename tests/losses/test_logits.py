@@ -294,3 +294,11 @@ def test_a_compiler_finds_torchs_function_in_one_graph():
         torch.compiler.reset()
         found = torch.compile(loss, backend="eager", fullgraph=True)(x, targets)
     torch.testing.assert_close(found, OWN(x, targets))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_what_is_scripted_during_a_run_has_torchs_function():
+    x, targets = made("cpu")
+    with logits.fused_logit_losses():
+        scripted = torch.jit.script(nn.BCEWithLogitsLoss(reduction="none"))
+    torch.testing.assert_close(scripted(x, targets), OWN(x, targets))

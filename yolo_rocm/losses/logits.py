@@ -104,6 +104,8 @@ def _in_one(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
             return logit_losses(input, target)
         return original(input, target, weight, size_average, reduce, reduction, pos_weight)
 
+    # TorchScript would read the source of the original by the names of this module.
+    vars(binary_cross_entropy_with_logits)["__prepare_scriptable__"] = lambda: original
     return binary_cross_entropy_with_logits
 
 

@@ -26,6 +26,8 @@ SECRETS = {
     "https://h/x?token=abc&y=1": "https://h/x?token=<secret>&y=1",
     "https://h/x?key=abc": "https://h/x?key=<secret>",
     "HF_TOKEN=hunter2": "HF_TOKEN=<secret>",
+    "Authorization: Bearer abc.def-ghi": "Authorization: Bearer <secret>",
+    "jane.doe@example.org": "<mail>",
     '"api_key": "hunter2"': '"api_key": "<secret>"',
     "password: hunter2": "password: <secret>",
     "login --key hunter2 --epochs 3": "login --key <secret> --epochs 3",

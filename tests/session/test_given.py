@@ -10,7 +10,7 @@ from ultralytics import YOLO
 
 import yolo_rocm
 from yolo_rocm.errors import ConfigError
-from yolo_rocm.session.arguments import train_arguments
+from yolo_rocm.session.arguments import given_by_user, train_arguments
 from yolo_rocm.session.session import Session
 
 
@@ -65,6 +65,10 @@ def test_mistakes_in_a_cfg_file_are_told_before_anything_runs(lines, match, tmp_
     with pytest.raises(ConfigError, match=match):
         yolo_rocm.train("yolov8n.yaml", cfg=str(cfg), project=str(tmp_path))
     assert sorted(tmp_path.iterdir()) == [cfg]
+
+
+def test_an_empty_cfg_is_none():
+    assert given_by_user({"cfg": "", "epochs": 1})["epochs"] == 1
 
 
 def test_resume_auto_of_a_cfg_file_is_by_name(asked, made_data, tmp_path):

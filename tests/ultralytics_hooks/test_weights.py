@@ -122,6 +122,7 @@ def test_each_change_has_a_file_of_its_own_and_only_the_newest_is_kept(yolo):
     torch.testing.assert_close(state(new)["model.0.conv.weight"], first(yolo).detach(), rtol=0, atol=0)
     weights.close()
     assert not new.parent.exists()
+    assert not weights._held
 
 
 def test_weights_that_were_never_saved():

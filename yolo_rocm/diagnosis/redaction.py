@@ -28,12 +28,16 @@ _TOKENS: Final = re.compile(
     r"|A[KS]IA[0-9A-Z]{12,}|xox[a-z]-[\w-]{10,}|npm_\w{16,}|pypi-(?=[\w-]*\d)[\w-]{16,}|eyJ[\w-]{10,}\.[\w.-]{20,})"
 )
 _IN_ADDRESS: Final = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^/\s'\"<>]*@")
+_BEARER: Final = re.compile(
+    r"(\bbearer\s+|\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?)[\w.+/=-]{6,}", re.IGNORECASE
+)
 # name=value, name: value and --name value; a count of tokens is no secret.
 _NAMED: Final = re.compile(
     r"((?:\b|_|-)(?:token|secret|password|passwd|(?:api|access|private)[_-]?key|(?<=--)key|(?<=[?&])(?:key|sig))"
     r"['\"]?(?:\s?[=:]\s?|(?<=\w)\s(?=[^\s=:]*\d))['\"]?)(?!(?:\d{1,7}|true|false|none|null)\b)[^\s'\"&,;<>]{3,}",
     re.IGNORECASE,
 )
+_MAIL: Final = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
 # A name of Windows may hold blanks; up to the next part of the path it is a name all the same.
 _HOMES: Final = re.compile(
     r"((?:[A-Za-z]:[\\/]{1,2}|/)(?:home|Users|media)[\\/]{1,2})(?:[^\\/:*?\"<>|\r\n'~]{1,64}(?=\\)|[^\\/\s:'\"]+)"
@@ -51,15 +55,18 @@ def is_secret(name: str) -> bool:
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Take out secrets of the environment, tokens, home folders, and names of user and host."""
+    """Take out secrets of the environment, tokens, home folders, mail addresses, and names of user and host."""
     environ = os.environ if environ is None else environ
     secrets = {value.strip() for name, value in environ.items() if is_secret(name)}
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, SECRET)
-    text = _TOKENS.sub(SECRET, _NAMED.sub(rf"\1{SECRET}", _IN_ADDRESS.sub(rf"\1{SECRET}@", text)))
+    text = _IN_ADDRESS.sub(rf"\1{SECRET}@", text)
+    for pattern in (_BEARER, _NAMED):
+        text = pattern.sub(rf"\1{SECRET}", text)
+    text = _TOKENS.sub(SECRET, text)
     text = re.sub(rf"{re.escape(str(Path.home()))}(?![\w.-])", "~", text)
-    text = _HOMES.sub(r"\1<user>", text)
+    text = _MAIL.sub("<mail>", _HOMES.sub(r"\1<user>", text))
     for name, replacement in _names(environ):
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", replacement, text)
     return text

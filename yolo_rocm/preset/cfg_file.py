@@ -220,7 +220,7 @@ def with_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = dict(arguments)
     name = given.pop("cfg", None)
-    if name is None:
+    if not name:  # Ultralytics takes an empty one for none
         return given
     path = next((path for path in (Path(str(name)), own_file(str(name))) if path.is_file()), None)
     if path is None:

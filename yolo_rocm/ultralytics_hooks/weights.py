@@ -56,11 +56,10 @@ class MemoryWeights:
         """
         state = _state(yolo.model)
         if self._file is None or state != self._state or WeightsFile.at(self._file.path) != self._file:
-            self._state = None
-            self._held = [tensor.detach() for tensor in _tensors(yolo.model).values()]
+            self._state, held = None, [tensor.detach() for tensor in _tensors(yolo.model).values()]
             file = next((file for file in _candidates(yolo) if _holds(file.path, yolo)), None) or self._save(yolo)
             self._file = self._file if file == self._file else file
-            self._state = state
+            self._state, self._held = state, held
         return self._file
 
     def _save(self, yolo: Any) -> WeightsFile:
@@ -84,10 +83,11 @@ class MemoryWeights:
         return made
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove what was written, and let go of the tensors."""
         if self._forget is not None:
             self._forget()
         self._forget = self._file = None
+        self._held = []
 
 
 def _state(model: Any) -> Any:

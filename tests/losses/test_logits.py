@@ -296,6 +296,7 @@ def test_a_compiler_finds_torchs_function_in_one_graph():
     torch.testing.assert_close(found, OWN(x, targets))
 
 
+@pytest.mark.skipif(not hasattr(torch, "compiler"), reason="TorchScript of torch 1.13 asks no function what to read")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_what_is_scripted_during_a_run_has_torchs_function():
     x, targets = made("cpu")

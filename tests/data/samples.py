@@ -14,6 +14,11 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 
+def late(worker: int) -> None:
+    """Let the second worker start after the first one has given a batch."""
+    time.sleep(worker)
+
+
 def worker_pids(loader) -> list[int]:
     """Return the process ids of a loader's workers."""
     return [process.pid for process in loader.iterator.pool.processes]

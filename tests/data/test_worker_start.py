@@ -194,8 +194,8 @@ def test_cycles_closed_with_batches_in_flight_leave_nothing(capfd):
 LEFT = """
     import time
     from yolo_rocm import create_dataloader
-    from tests.data.samples import Numbers, worker_pids
-    loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="fork")
+    from tests.data.samples import Numbers, late, worker_pids
+    loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="fork", worker_init_fn=late)
     next(iter(loader))
     print(*worker_pids(loader), flush=True)
     time.sleep(600)
@@ -221,6 +221,7 @@ def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
 @pytest.mark.once
 @needs_posix
 def test_a_killed_parent_leaves_no_worker(tmp_path):
+    """Nor one that was still starting when the parent died."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(LEFT))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

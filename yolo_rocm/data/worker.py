@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -109,7 +110,7 @@ class _Requests:
     """What the training process asks for; each request also tells which segments of the ring are free again."""
 
     def __init__(self, connection: Connection, ring: Ring) -> None:
-        self._connection, self._ring, self._parent = connection, ring, os.getppid()
+        self._connection, self._ring, self._parent = connection, ring, parent_process()
         self._waiting: deque[Request | None] = deque()
 
     def next(self) -> Request | None:
@@ -119,7 +120,7 @@ class _Requests:
         """
         while not self._waiting or self._connection.poll(0):
             if not self._connection.poll(_LOOK_AFTER_PARENT):
-                if os.getppid() != self._parent:
+                if self._parent is not None and not self._parent.is_alive():
                     raise EOFError("the training process is gone")
                 continue
             request, released = receive(self._connection)
